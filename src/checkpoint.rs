@@ -1,0 +1,1 @@
+//! The model of a file: storages, tensors, aliasing, roles, metadata, findings.

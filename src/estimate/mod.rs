@@ -1,0 +1,1 @@
+//! GPU memory: phases, categories, optimizer rules, device profiles.

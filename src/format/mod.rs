@@ -1,0 +1,1 @@
+//! Detection by content and one reader per format.

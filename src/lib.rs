@@ -1,0 +1,30 @@
+//! What is in a PyTorch checkpoint, what it does with an input, and how much GPU memory it needs.
+//!
+//! This library never links libtorch. It reads checkpoints ([`source`], [`format`], [`checkpoint`]), reads the
+//! traces that the engine `inspect-torch` records ([`trace`], [`engine`]), models the CUDA caching allocator
+//! ([`simulate`]), estimates GPU memory ([`estimate`]) and renders reports ([`report`]).
+//!
+//! Data flows one way; `x -> y` means x may import y:
+//!
+//! ```text
+//! tensor, ui  -> units                        simulate -> trace, units
+//! source      -> units                        estimate -> simulate, trace, checkpoint, units
+//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units
+//! format      -> source, checkpoint, tensor   engine   -> trace
+//! trace       -> tensor, units                cli      -> units
+//! app         -> everything
+//! ```
+
+pub mod app;
+pub mod checkpoint;
+pub mod cli;
+pub mod engine;
+pub mod estimate;
+pub mod format;
+pub mod report;
+pub mod simulate;
+pub mod source;
+pub mod tensor;
+pub mod trace;
+pub mod ui;
+pub mod units;

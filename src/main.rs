@@ -1,0 +1,3 @@
+//! The front: `inspect`.
+
+fn main() {}

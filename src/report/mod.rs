@@ -1,0 +1,1 @@
+//! From facts to text: exact report, view, renderers.

@@ -1,0 +1,1 @@
+//! PyTorch's dtypes, shapes and strides, with checked arithmetic.

@@ -1,0 +1,3 @@
+//! The engine: `inspect-torch`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The trace of a run: versioned wire types and their reader.

@@ -1,0 +1,1 @@
+//! The terminal: messages, progress, colour. The only place that prints.
