@@ -1,1 +1,3 @@
 //! The client side of the engine process.
+
+pub mod protocol;
