@@ -3,6 +3,12 @@
 //! Without the feature `torch` it only names the build. With it, libtorch's folder comes from torch-sys
 //! (`DEP_TCH_LIBTORCH_LIB`), so shim, stand-ins and `tch` always agree on one libtorch.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a build script talks to cargo on stdout and fails by panic"
+)]
+
 mod build_id;
 #[cfg(feature = "torch")]
 mod cuda_sim;
