@@ -1,1 +1,0 @@
-//! The trace of a run: versioned wire types and their reader.
