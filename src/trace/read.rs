@@ -308,8 +308,8 @@ impl TraceReader {
     fn free(&mut self, id: u32) -> Result<(), TraceError> {
         let line = self.line;
         match self.live.get_mut(id as usize) {
-            Some(live) if *live => {
-                *live = false;
+            Some(alive) if *alive => {
+                *alive = false;
                 Ok(())
             }
             _ => Err(TraceError::Number {
