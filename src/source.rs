@@ -1,1 +1,118 @@
 //! A path as bytes.
+//!
+//! Owns opening a file and mapping it into memory. Nothing is read until it is touched, whatever the file's size. Knows
+//! nothing of formats.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a path could not be opened as bytes.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The operating system said no.
+    #[error("cannot {action} `{}`", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The answer.
+        source: io::Error,
+    },
+    /// A folder.
+    #[error("`{}` is a folder", .0.display())]
+    Directory(PathBuf),
+    /// A pipe, socket or device.
+    #[error("`{}` is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+}
+
+/// A file's bytes.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(memmap2::Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Source {
+    /// Opens and maps a regular file.
+    pub fn open(path: &Path) -> Result<Source, SourceError> {
+        let fail = |action| {
+            move |source| SourceError::Io {
+                action,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        // Looked at before it is opened: opening a pipe would wait for a writer.
+        let metadata = std::fs::metadata(path).map_err(fail("open"))?;
+        if metadata.is_dir() {
+            return Err(SourceError::Directory(path.to_owned()));
+        }
+        if !metadata.is_file() {
+            return Err(SourceError::NotRegular(path.to_owned()));
+        }
+        let file = File::open(path).map_err(fail("open"))?;
+        let length = file.metadata().map_err(fail("open"))?.len();
+        let bytes = if length == 0 {
+            Bytes::Owned(Vec::new())
+        } else {
+            Bytes::Mapped(map(&file).map_err(fail("map"))?)
+        };
+        Ok(Source {
+            path: path.to_owned(),
+            bytes,
+        })
+    }
+
+    /// Bytes that are in memory already.
+    #[must_use]
+    pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Source {
+        Source {
+            path: path.to_owned(),
+            bytes: Bytes::Owned(bytes),
+        }
+    }
+
+    /// Where the bytes come from.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.bytes().len() as u64
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+}
+
+#[allow(unsafe_code)]
+fn map(file: &File) -> io::Result<memmap2::Mmap> {
+    // SAFETY: the mapping is read-only and private to this process; bytes are only ever read as plain integers, so a
+    // file that another process changes meanwhile gives other values but no broken invariant. (A file cut short
+    // meanwhile raises SIGBUS, as with every tool that maps files.)
+    unsafe { memmap2::Mmap::map(file) }
+}

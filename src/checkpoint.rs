@@ -1,1 +1,0 @@
-//! The model of a file: storages, tensors, aliasing, roles, metadata, findings.

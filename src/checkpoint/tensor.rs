@@ -1,0 +1,395 @@
+//! Storages and tensors, valid by construction.
+
+use super::ModelError;
+use crate::tensor::{self, DType, Dims};
+
+/// The number of a storage: its place in file order. Tensors with equal numbers share memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StorageId(u32);
+
+impl StorageId {
+    /// The id of the storage at this place.
+    #[must_use]
+    pub fn new(index: u32) -> StorageId {
+        StorageId(index)
+    }
+
+    /// The place in [`super::Checkpoint::storages`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        // u32 always fits: targets have at least 32-bit pointers.
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+
+    /// The number as reports show it.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a tensor is to the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// Trained weights.
+    Parameter,
+    /// State that is not trained (running_mean, ...).
+    Buffer,
+    /// A constant of TorchScript code.
+    Constant,
+    /// State of an optimizer.
+    Optimizer,
+    /// Anything else.
+    Tensor,
+}
+
+impl Role {
+    /// Every role, in the order of reports.
+    pub const ALL: [Role; 5] = [
+        Role::Parameter,
+        Role::Buffer,
+        Role::Constant,
+        Role::Optimizer,
+        Role::Tensor,
+    ];
+
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Parameter => "parameter",
+            Role::Buffer => "buffer",
+            Role::Constant => "constant",
+            Role::Optimizer => "optimizer",
+            Role::Tensor => "tensor",
+        }
+    }
+}
+
+/// How a role is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RoleSource {
+    /// The file says.
+    File,
+    /// From the name and place.
+    Inferred,
+}
+
+impl RoleSource {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RoleSource::File => "file",
+            RoleSource::Inferred => "inferred",
+        }
+    }
+}
+
+/// How a tensor, or the tensor that this is a part of, is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// An ordinary view of a storage.
+    Strided,
+    /// Part of a sparse COO tensor.
+    SparseCoo,
+    /// Part of a sparse CSR tensor.
+    SparseCsr,
+    /// Part of a sparse CSC tensor.
+    SparseCsc,
+    /// Part of a sparse BSR tensor.
+    SparseBsr,
+    /// Part of a sparse BSC tensor.
+    SparseBsc,
+    /// Quantized values.
+    Quantized,
+    /// Part of a nested tensor.
+    Nested,
+    /// A shape without data.
+    Meta,
+    /// A lazy parameter that has no shape yet.
+    Uninitialized,
+}
+
+impl Layout {
+    /// The name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Strided => "strided",
+            Layout::SparseCoo => "sparse_coo",
+            Layout::SparseCsr => "sparse_csr",
+            Layout::SparseCsc => "sparse_csc",
+            Layout::SparseBsr => "sparse_bsr",
+            Layout::SparseBsc => "sparse_bsc",
+            Layout::Quantized => "quantized",
+            Layout::Nested => "nested",
+            Layout::Meta => "meta",
+            Layout::Uninitialized => "uninitialized",
+        }
+    }
+}
+
+/// What a reader found out about a storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageParts {
+    /// The dtype it was declared with; `None` for untyped storages.
+    pub dtype: Option<DType>,
+    /// Its size in memory.
+    pub bytes: u64,
+    /// What it takes up in the file: less than `bytes` when compressed, 0 when it is not there.
+    pub file_bytes: u64,
+    /// The device it was saved from (`cpu`, `cuda:0`), where the file says.
+    pub device: Option<String>,
+    /// Where it is in the file: the record's name, or the key in formats without names.
+    pub member: String,
+    /// Where its bytes start in the file, when they are there as they are in memory.
+    pub data_offset: Option<u64>,
+}
+
+/// A piece of memory that tensors view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    parts: StorageParts,
+    used_bytes: u64,
+    tensors: u64,
+}
+
+impl Storage {
+    /// A storage that no tensor uses yet.
+    #[must_use]
+    pub fn new(parts: StorageParts) -> Storage {
+        Storage {
+            parts,
+            used_bytes: 0,
+            tensors: 0,
+        }
+    }
+
+    pub(super) fn set_usage(&mut self, used_bytes: u64, tensors: u64) {
+        self.used_bytes = used_bytes;
+        self.tensors = tensors;
+    }
+
+    /// The dtype it was declared with; `None` for untyped storages.
+    #[must_use]
+    pub fn dtype(&self) -> Option<DType> {
+        self.parts.dtype
+    }
+
+    /// Its size in memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.parts.bytes
+    }
+
+    /// What it takes up in the file.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.parts.file_bytes
+    }
+
+    /// The device it was saved from, where the file says.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        self.parts.device.as_deref()
+    }
+
+    /// Where it is in the file.
+    #[must_use]
+    pub fn member(&self) -> &str {
+        &self.parts.member
+    }
+
+    /// Where its bytes start in the file, when they are there as they are in memory (not compressed, not left out).
+    #[must_use]
+    pub fn data_offset(&self) -> Option<u64> {
+        self.parts.data_offset
+    }
+
+    /// How many of its bytes at least one tensor reaches.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// How many tensors (names) view it.
+    #[must_use]
+    pub fn tensors(&self) -> u64 {
+        self.tensors
+    }
+}
+
+/// What a reader found out about a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorParts {
+    /// Its name as stored.
+    pub name: String,
+    /// What it is to the model.
+    pub role: Role,
+    /// How that is known.
+    pub role_source: RoleSource,
+    /// Its element type; `None` only when uninitialized.
+    pub dtype: Option<DType>,
+    /// Its shape; `None` only when uninitialized.
+    pub shape: Option<Dims>,
+    /// Its strides in elements; empty for packed and uninitialized ones.
+    pub strides: Dims,
+    /// The storage it views; `None` for meta and uninitialized tensors.
+    pub storage: Option<StorageId>,
+    /// Where in the storage it starts, in elements.
+    pub storage_offset: u64,
+    /// Whether it wants gradients, where the file says.
+    pub requires_grad: Option<bool>,
+    /// How it is laid out.
+    pub layout: Layout,
+}
+
+/// A named view of a storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    parts: TensorParts,
+    numel: u64,
+    bytes: u64,
+}
+
+impl Tensor {
+    /// Checks that the view lies inside its storage, of `storage_bytes` bytes, and works out its size.
+    pub fn new(parts: TensorParts, storage_bytes: Option<u64>) -> Result<Tensor, ModelError> {
+        let (Some(dtype), Some(shape)) = (parts.dtype, parts.shape.as_deref()) else {
+            return Ok(Tensor {
+                parts,
+                numel: 0,
+                bytes: 0,
+            });
+        };
+        let too_large = || ModelError::TooLarge {
+            name: parts.name.clone(),
+            shape: cut_shape(shape),
+        };
+        let numel = tensor::numel(shape).ok_or_else(too_large)?;
+        let bytes = dtype.tensor_bytes(shape).ok_or_else(too_large)?;
+        if parts.strides.len() != shape.len() {
+            return Err(ModelError::StrideCount {
+                name: parts.name,
+                sizes: shape.len(),
+                strides: parts.strides.len(),
+            });
+        }
+        if let Some(storage_bytes) = storage_bytes {
+            let needed_bytes = needed(&parts, dtype, shape, bytes).ok_or_else(too_large)?;
+            if needed_bytes > storage_bytes {
+                return Err(ModelError::OutOfStorage {
+                    name: parts.name,
+                    needed_bytes,
+                    storage_bytes,
+                });
+            }
+        }
+        Ok(Tensor {
+            parts,
+            numel,
+            bytes,
+        })
+    }
+
+    /// Its name as stored.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// What it is to the model.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.parts.role
+    }
+
+    /// How the role is known.
+    #[must_use]
+    pub fn role_source(&self) -> RoleSource {
+        self.parts.role_source
+    }
+
+    /// Its element type; `None` only when uninitialized.
+    #[must_use]
+    pub fn dtype(&self) -> Option<DType> {
+        self.parts.dtype
+    }
+
+    /// Its shape; `None` only when uninitialized.
+    #[must_use]
+    pub fn shape(&self) -> Option<&[u64]> {
+        self.parts.shape.as_deref()
+    }
+
+    /// Its strides in elements, as many as sizes; `None` only when uninitialized.
+    #[must_use]
+    pub fn strides(&self) -> Option<&[u64]> {
+        self.parts.shape.as_ref().map(|_| &*self.parts.strides)
+    }
+
+    /// How many elements it has; 0 when uninitialized.
+    #[must_use]
+    pub fn numel(&self) -> u64 {
+        self.numel
+    }
+
+    /// Its logical size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The storage it views; `None` for meta and uninitialized tensors.
+    #[must_use]
+    pub fn storage(&self) -> Option<StorageId> {
+        self.parts.storage
+    }
+
+    /// Where in the storage it starts, in elements.
+    #[must_use]
+    pub fn storage_offset(&self) -> u64 {
+        self.parts.storage_offset
+    }
+
+    /// Whether it wants gradients, where the file says.
+    #[must_use]
+    pub fn requires_grad(&self) -> Option<bool> {
+        self.parts.requires_grad
+    }
+
+    /// How it is laid out.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.parts.layout
+    }
+
+    /// Whether its elements lie in the storage in row-major order without gaps.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        self.parts
+            .shape
+            .as_ref()
+            .is_some_and(|shape| tensor::is_contiguous(shape, &self.parts.strides))
+    }
+}
+
+/// How many bytes from the storage's start the view needs.
+fn needed(parts: &TensorParts, dtype: DType, shape: &[u64], bytes: u64) -> Option<u64> {
+    match dtype.values_per_byte() {
+        // Packed rows are contiguous; strides of packed types count values, not bytes.
+        Some(per_byte) => bytes.checked_add(parts.storage_offset / per_byte),
+        None => tensor::extent(shape, &parts.strides, parts.storage_offset)?
+            .checked_mul(dtype.item_bytes()),
+    }
+}
+
+/// A shape as text, cut after eight sizes.
+fn cut_shape(shape: &[u64]) -> String {
+    let mut text: Vec<String> = shape.iter().take(8).map(u64::to_string).collect();
+    if shape.len() > 8 {
+        text.push(format!("... ({} dimensions)", shape.len()));
+    }
+    format!("[{}]", text.join(", "))
+}

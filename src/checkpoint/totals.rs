@@ -1,0 +1,188 @@
+//! The sums of a checkpoint, and the check that they add up.
+
+use std::collections::BTreeMap;
+
+use super::{CheckpointParts, ModelError, Role, Storage};
+use crate::tensor::DType;
+
+/// Tensors, elements and logical bytes of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sum {
+    /// How many tensors.
+    pub tensors: u64,
+    /// How many elements.
+    pub numel: u64,
+    /// Logical bytes.
+    pub bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, numel: u64, bytes: u64) -> Result<(), ModelError> {
+        self.tensors = add(self.tensors, 1)?;
+        self.numel = add(self.numel, numel)?;
+        self.bytes = add(self.bytes, bytes)?;
+        Ok(())
+    }
+}
+
+/// Bytes of the file by what they are; adds up to the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ByClass {
+    /// Storages whose first tensor is a parameter.
+    pub parameters: u64,
+    /// ... a buffer.
+    pub buffers: u64,
+    /// ... optimizer state.
+    pub optimizer: u64,
+    /// ... anything else.
+    pub other_tensors: u64,
+    /// Data that no tensor reaches.
+    pub slack: u64,
+    /// TorchScript sources and debug records.
+    pub code: u64,
+    /// Pickles and other metadata records.
+    pub pickle: u64,
+    /// Headers, directory, padding.
+    pub padding: u64,
+}
+
+/// All sums of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// How many tensors (names).
+    pub tensors: u64,
+    /// Their elements.
+    pub numel: u64,
+    /// Their logical bytes: shared memory counted as often as it is named.
+    pub tensor_bytes: u64,
+    /// Every storage once.
+    pub storage_bytes: u64,
+    /// Counted more than once in `tensor_bytes`.
+    pub shared_bytes: u64,
+    /// In storages, but reached by no tensor.
+    pub slack_bytes: u64,
+    /// The file without the storages in it.
+    pub overhead_bytes: u64,
+    /// By role, in the order of [`Role::ALL`]; only roles that occur.
+    pub by_role: Vec<(Role, Sum)>,
+    /// By dtype, largest first as in the file's order of first appearance; only dtypes that occur.
+    pub by_dtype: Vec<(DType, Sum)>,
+    /// Bytes of the file by what they are.
+    pub by_class: ByClass,
+}
+
+fn add(a: u64, b: u64) -> Result<u64, ModelError> {
+    a.checked_add(b).ok_or(ModelError::Sum)
+}
+
+/// Works out all sums. Storages must know their usage already.
+pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
+    let mut totals = Totals::default();
+    let mut by_role = BTreeMap::new();
+    let mut by_dtype: Vec<(DType, Sum)> = Vec::new();
+    let mut in_storages = 0_u64;
+    // The class of a storage is that of the most important tensor in it.
+    let mut roles: Vec<Option<Role>> = vec![None; parts.storages.len()];
+    for tensor in &parts.tensors {
+        let (numel, bytes) = (tensor.numel(), tensor.bytes());
+        totals.tensors = add(totals.tensors, 1)?;
+        totals.numel = add(totals.numel, numel)?;
+        totals.tensor_bytes = add(totals.tensor_bytes, bytes)?;
+        by_role
+            .entry(tensor.role())
+            .or_insert_with(Sum::default)
+            .add(numel, bytes)?;
+        if let Some(dtype) = tensor.dtype() {
+            match by_dtype.iter_mut().find(|(d, _)| *d == dtype) {
+                Some((_, sum)) => sum.add(numel, bytes)?,
+                None => {
+                    let mut sum = Sum::default();
+                    sum.add(numel, bytes)?;
+                    by_dtype.push((dtype, sum));
+                }
+            }
+        }
+        if let Some(role) = tensor.storage().and_then(|id| roles.get_mut(id.index())) {
+            in_storages = add(in_storages, bytes)?;
+            *role = Some(role.map_or(tensor.role(), |r| r.min(tensor.role())));
+        }
+    }
+    totals.by_role = by_role.into_iter().collect();
+    totals.by_dtype = by_dtype;
+    let mut used = 0_u64;
+    for storage in &parts.storages {
+        totals.storage_bytes = add(totals.storage_bytes, storage.bytes())?;
+        used = add(used, storage.used_bytes())?;
+    }
+    // Expanded and overlapping views reach a byte more than once too.
+    totals.shared_bytes = in_storages.saturating_sub(used);
+    totals.slack_bytes = totals.storage_bytes.saturating_sub(used);
+    totals.by_class = by_class(parts, &roles)?;
+    let in_file = parts
+        .storages
+        .iter()
+        .try_fold(0, |sum, s| add(sum, s.file_bytes()))?;
+    totals.overhead_bytes = parts
+        .file_bytes
+        .checked_sub(in_file)
+        .ok_or(ModelError::Overlap {
+            parts_bytes: in_file,
+            file_bytes: parts.file_bytes,
+        })?;
+    Ok(totals)
+}
+
+fn by_class(parts: &CheckpointParts, roles: &[Option<Role>]) -> Result<ByClass, ModelError> {
+    let mut class = ByClass {
+        code: parts.code_bytes,
+        pickle: parts.pickle_bytes,
+        slack: parts.unreferenced_bytes,
+        ..ByClass::default()
+    };
+    for (storage, role) in parts.storages.iter().zip(roles) {
+        let used = used_file_bytes(storage);
+        let field = match role {
+            Some(Role::Parameter) => &mut class.parameters,
+            Some(Role::Buffer) => &mut class.buffers,
+            Some(Role::Optimizer) => &mut class.optimizer,
+            Some(Role::Constant | Role::Tensor) => &mut class.other_tensors,
+            None => &mut class.slack,
+        };
+        *field = add(*field, used)?;
+        class.slack = add(class.slack, storage.file_bytes().saturating_sub(used))?;
+    }
+    let known = [
+        class.parameters,
+        class.buffers,
+        class.optimizer,
+        class.other_tensors,
+        class.slack,
+        class.code,
+        class.pickle,
+    ]
+    .into_iter()
+    .try_fold(0, add)?;
+    class.padding = parts
+        .file_bytes
+        .checked_sub(known)
+        .ok_or(ModelError::Overlap {
+            parts_bytes: known,
+            file_bytes: parts.file_bytes,
+        })?;
+    Ok(class)
+}
+
+/// The share of a storage's bytes in the file that tensors reach; in proportion when it is compressed.
+fn used_file_bytes(storage: &Storage) -> u64 {
+    if storage.bytes() == 0 {
+        return 0;
+    }
+    if storage.file_bytes() == storage.bytes() {
+        return storage.used_bytes();
+    }
+    let share = u128::from(storage.file_bytes()).saturating_mul(u128::from(storage.used_bytes()))
+        / u128::from(storage.bytes());
+    u64::try_from(share)
+        .unwrap_or(u64::MAX)
+        .min(storage.file_bytes())
+}
