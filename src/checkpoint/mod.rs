@@ -327,9 +327,7 @@ impl CheckpointParts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// A view that does not lie in its storage.
-    #[error(
-        "tensor `{name}` needs {needed_bytes} bytes of its storage, which has {storage_bytes}"
-    )]
+    #[error("tensor `{name}` needs {needed_bytes} bytes of its storage, which has {storage_bytes}")]
     OutOfStorage {
         /// The tensor.
         name: String,

@@ -65,7 +65,7 @@ pub struct Totals {
     pub overhead_bytes: u64,
     /// By role, in the order of [`Role::ALL`]; only roles that occur.
     pub by_role: Vec<(Role, Sum)>,
-    /// By dtype, largest first as in the file's order of first appearance; only dtypes that occur.
+    /// By dtype, in order of first appearance; only dtypes that occur.
     pub by_dtype: Vec<(DType, Sum)>,
     /// Bytes of the file by what they are.
     pub by_class: ByClass,
@@ -93,13 +93,13 @@ pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
             .or_insert_with(Sum::default)
             .add(numel, bytes)?;
         if let Some(dtype) = tensor.dtype() {
-            match by_dtype.iter_mut().find(|(d, _)| *d == dtype) {
-                Some((_, sum)) => sum.add(numel, bytes)?,
-                None => {
-                    let mut sum = Sum::default();
-                    sum.add(numel, bytes)?;
-                    by_dtype.push((dtype, sum));
-                }
+            let entry = by_dtype.iter_mut().find(|(d, _)| *d == dtype);
+            if let Some((_, sum)) = entry {
+                sum.add(numel, bytes)?;
+            } else {
+                let mut sum = Sum::default();
+                sum.add(numel, bytes)?;
+                by_dtype.push((dtype, sum));
             }
         }
         if let Some(role) = tensor.storage().and_then(|id| roles.get_mut(id.index())) {

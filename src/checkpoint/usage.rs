@@ -39,10 +39,7 @@ pub(super) fn of_storages(parts: &CheckpointParts) -> Result<Vec<Usage>, ModelEr
         let Some((id, _)) = group.first() else {
             continue;
         };
-        let bytes = parts
-            .storages
-            .get(*id)
-            .map_or(0, super::Storage::bytes);
+        let bytes = parts.storages.get(*id).map_or(0, super::Storage::bytes);
         if let Some(slot) = usage.get_mut(*id) {
             slot.bytes = reached(group, bytes).min(bytes);
         }
@@ -161,16 +158,97 @@ impl View {
                 starts.extend(inner.iter().map(|s| s.saturating_add(shift)));
             }
         }
-        runs.extend(
-            starts
-                .into_iter()
-                .map(|s| (s, s.saturating_add(self.run))),
-        );
+        runs.extend(starts.into_iter().map(|s| (s, s.saturating_add(self.run))));
     }
 
     fn span(&self) -> u64 {
-        self.repeats.iter().fold(self.run, |span, &(stride, count)| {
-            span.saturating_add(stride.saturating_mul(count.saturating_sub(1)))
-        })
+        self.repeats
+            .iter()
+            .fold(self.run, |span, &(stride, count)| {
+                span.saturating_add(stride.saturating_mul(count.saturating_sub(1)))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Checkpoint, CheckpointParts, Format, Layout, Role, RoleSource, Storage, StorageId,
+        StorageParts, Tensor, TensorParts,
+    };
+    use crate::tensor::{DType, Dims};
+
+    /// A checkpoint of one storage of `bytes` bytes and these float32 views: (shape, strides, offset).
+    fn one_storage(bytes: u64, views: &[(&[u64], &[u64], u64)]) -> Checkpoint {
+        let mut parts = CheckpointParts::new(Format::TorchZip, bytes + 100);
+        parts.storages.push(Storage::new(StorageParts {
+            dtype: Some(DType::Float32),
+            bytes,
+            file_bytes: bytes,
+            device: None,
+            member: "data/0".to_owned(),
+            data_offset: Some(64),
+        }));
+        for (i, (shape, strides, offset)) in views.iter().enumerate() {
+            let tensor = TensorParts {
+                name: format!("t{i}"),
+                role: Role::Parameter,
+                role_source: RoleSource::Inferred,
+                dtype: Some(DType::Float32),
+                shape: Some(Dims::from_slice(shape)),
+                strides: Dims::from_slice(strides),
+                storage: Some(StorageId::new(0)),
+                storage_offset: *offset,
+                requires_grad: None,
+                layout: Layout::Strided,
+            };
+            parts
+                .tensors
+                .push(Tensor::new(tensor, Some(bytes)).unwrap());
+        }
+        Checkpoint::new(parts).unwrap()
+    }
+
+    #[test]
+    fn shared_and_slack_are_exact() {
+        // (views, used bytes) on 40 bytes.
+        let cases: [(&[(&[u64], &[u64], u64)], u64); 7] = [
+            (&[(&[10], &[1], 0)], 40),
+            (&[(&[4, 4], &[2, 1], 0)], 40),
+            (&[(&[5], &[2], 0)], 20),
+            (&[(&[5], &[2], 0), (&[5], &[2], 1)], 40),
+            (&[(&[2, 5], &[1, 2], 0)], 40),
+            (&[(&[1000, 1000], &[0, 0], 3)], 4),
+            (&[(&[0], &[1], 3), (&[2, 2], &[5, 1], 1)], 16),
+        ];
+        for (views, used) in cases {
+            let checkpoint = one_storage(40, views);
+            let totals = checkpoint.totals();
+            assert_eq!(checkpoint.storages()[0].used_bytes(), used, "{views:?}");
+            assert_eq!(totals.slack_bytes, 40 - used);
+            assert_eq!(
+                totals.tensor_bytes - totals.shared_bytes + totals.slack_bytes,
+                totals.storage_bytes
+            );
+            assert_eq!(totals.by_class.parameters, used);
+            assert_eq!(totals.by_class.padding, 100);
+        }
+    }
+
+    #[test]
+    fn a_view_outside_its_storage_cannot_be_made() {
+        let tensor = TensorParts {
+            name: "w".to_owned(),
+            role: Role::Tensor,
+            role_source: RoleSource::File,
+            dtype: Some(DType::Float32),
+            shape: Some(Dims::from_slice(&[4])),
+            strides: Dims::from_slice(&[1]),
+            storage: Some(StorageId::new(0)),
+            storage_offset: 1,
+            requires_grad: None,
+            layout: Layout::Strided,
+        };
+        assert!(Tensor::new(tensor, Some(16)).is_err());
     }
 }
