@@ -17,7 +17,10 @@ fn fixtures() -> PathBuf {
 
 fn sha256(path: &Path) -> String {
     let data = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(data)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn manifest() -> Value {
@@ -43,11 +46,26 @@ fn every_fixture_is_the_one_described() {
     assert!(rows.len() > 5, "the manifest lists {} files", rows.len());
     for row in rows {
         let path = fixtures().join(row["path"].as_str().unwrap());
-        assert_eq!(fs::metadata(&path).unwrap().len(), row["bytes"].as_u64().unwrap(), "{}", path.display());
-        assert_eq!(sha256(&path), row["sha256"].as_str().unwrap(), "{}", path.display());
+        assert_eq!(
+            fs::metadata(&path).unwrap().len(),
+            row["bytes"].as_u64().unwrap(),
+            "{}",
+            path.display()
+        );
+        assert_eq!(
+            sha256(&path),
+            row["sha256"].as_str().unwrap(),
+            "{}",
+            path.display()
+        );
         if let Some(truth) = row["truth"].as_str() {
             let truth = fixtures().join(truth);
-            assert_eq!(sha256(&truth), row["truth_sha256"].as_str().unwrap(), "{}", truth.display());
+            assert_eq!(
+                sha256(&truth),
+                row["truth_sha256"].as_str().unwrap(),
+                "{}",
+                truth.display()
+            );
             serde_json::from_slice::<Value>(&fs::read(&truth).unwrap()).unwrap();
         }
     }
@@ -72,15 +90,24 @@ fn nothing_lies_about_undescribed() {
         .filter(|path| !matches!(path.to_str(), Some("MANIFEST.json" | "README.md")))
         .filter(|path| !described.contains(*path))
         .collect();
-    assert!(undescribed.is_empty(), "not in the manifest: {undescribed:?}");
+    assert!(
+        undescribed.is_empty(),
+        "not in the manifest: {undescribed:?}"
+    );
 }
 
 #[test]
 fn all_fixtures_together_stay_small() {
     let mut found = Vec::new();
     files(&fixtures(), &mut found);
-    let bytes: u64 = found.iter().map(|path| fs::metadata(fixtures().join(path)).unwrap().len()).sum();
-    assert!(bytes < LIMIT_BYTES, "{bytes} bytes of fixtures, {LIMIT_BYTES} are the limit");
+    let bytes: u64 = found
+        .iter()
+        .map(|path| fs::metadata(fixtures().join(path)).unwrap().len())
+        .sum();
+    assert!(
+        bytes < LIMIT_BYTES,
+        "{bytes} bytes of fixtures, {LIMIT_BYTES} are the limit"
+    );
 }
 
 /// The published figures of the real networks: a truth made anew must not drift from them.
