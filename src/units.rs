@@ -66,7 +66,7 @@ pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             text.push(',');
         }
         text.push(c);
@@ -151,15 +151,14 @@ impl FromStr for ByteSize {
                 .map(ByteSize)
                 .ok_or_else(too_large);
         }
-        decimal_times(&number, factor)
-            .ok_or_else(|| ParseSizeError::Number(text.to_owned()))?
-            .map(ByteSize)
-            .ok_or_else(too_large)
+        let bytes = decimal_times(&number, factor)
+            .ok_or_else(|| ParseSizeError::Number(text.to_owned()))?;
+        u64::try_from(bytes).map(ByteSize).map_err(|_| too_large())
     }
 }
 
-/// `1.5` times a factor in exact integer arithmetic, rounded down; outer None: not a number, inner None: overflow.
-fn decimal_times(number: &str, factor: u64) -> Option<Option<u64>> {
+/// `1.5` times a factor in exact integer arithmetic, rounded down, at most `u128::MAX`; None: not a number.
+fn decimal_times(number: &str, factor: u64) -> Option<u128> {
     let (whole, fraction) = number.split_once('.')?;
     if whole.is_empty() && fraction.is_empty() || fraction.len() > 18 {
         return None;
@@ -174,11 +173,15 @@ fn decimal_times(number: &str, factor: u64) -> Option<Option<u64>> {
     let (whole, part) = (digits(whole)?, digits(fraction)?);
     let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let bytes = whole
-        .checked_mul(scale)
-        .and_then(|w| w.checked_add(part))
-        .and_then(|n| n.checked_mul(u128::from(factor)))
-        .map(|n| n / scale);
-    Some(bytes.and_then(|n| u64::try_from(n).ok()))
+        .saturating_mul(scale)
+        .saturating_add(part)
+        .saturating_mul(u128::from(factor));
+    // A product that did not fit is larger than any size even after the division.
+    Some(if bytes == u128::MAX {
+        bytes
+    } else {
+        bytes / scale
+    })
 }
 
 impl fmt::Display for ByteSize {
@@ -207,6 +210,10 @@ mod tests {
         assert!(matches!(size("12 parsecs"), Err(ParseSizeError::Unit(..))));
         assert!(matches!(
             size("99999999999TB"),
+            Err(ParseSizeError::TooLarge(_))
+        ));
+        assert!(matches!(
+            size("99999999999999999999.5TB"),
             Err(ParseSizeError::TooLarge(_))
         ));
         assert!(matches!(size(""), Err(ParseSizeError::Number(_))));

@@ -1,3 +1,19 @@
-//! The client side of the engine process.
+//! The client side of the engine process `inspect-torch`.
+//!
+//! The front starts it only when a tensor must be real, asks it one thing and reads JSON lines until `done` or
+//! `failed`. It owns the process from start to end: a hostile file or an abort inside libtorch takes down the engine
+//! and never the front, nothing is left running, and every way in which an engine can misbehave is an
+//! [`EngineError`]. Nothing here knows what a model is; trace lines pass through as text.
 
+mod client;
+mod error;
+mod options;
+mod process;
 pub mod protocol;
+
+#[cfg(test)]
+mod tests;
+
+pub use client::{Answer, Observer, ask};
+pub use error::{EngineError, Exit};
+pub use options::{EngineOptions, PROGRAM, PROGRAM_VARIABLE};

@@ -422,3 +422,18 @@ pub enum FailureKind {
     /// A fault of the engine itself.
     Internal,
 }
+
+impl fmt::Display for Signature {
+    /// As TorchScript writes a schema: `forward(Tensor x, int n=3) -> Tensor`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.method)?;
+        for (index, argument) in self.arguments.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{} {}", argument.ty, argument.name)?;
+            if let Some(default) = &argument.default {
+                write!(f, "={default}")?;
+            }
+        }
+        write!(f, ") -> {}", self.returns)
+    }
+}

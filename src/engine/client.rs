@@ -1,0 +1,323 @@
+//! One conversation with an engine, from the request to its last line.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::error::{EngineError, Exit, excerpt};
+use super::options::EngineOptions;
+use super::process::{Chunk, MAX_LINE_BYTES, Process};
+use super::protocol::{BUILD_ID, Done, Hello, Message, PROTOCOL, Progress, Request};
+
+/// libtorch needs a fifth of a second to start; a cold disk and a busy machine some more.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often Ctrl-C and the clock are looked at while the engine is silent.
+const TICK: Duration = Duration::from_millis(50);
+
+/// How long an engine may take to end after its last line.
+const END_GRACE: Duration = Duration::from_secs(3);
+
+/// Receives what an engine says while it works.
+pub trait Observer {
+    /// How far it is.
+    fn progress(&mut self, progress: &Progress);
+    /// One line of the trace, without its newline.
+    fn trace_line(&mut self, line: &str) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
+/// An answer: who gave it, and how it ended. The trace went to the observer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The engine's first line.
+    pub hello: Hello,
+    /// Its last.
+    pub done: Done,
+}
+
+/// Starts an engine, asks it one thing and hears it out. `interrupted` ends it early.
+pub fn ask(
+    request: &Request,
+    options: &EngineOptions,
+    observer: &mut dyn Observer,
+    interrupted: &AtomicBool,
+) -> Result<Answer, EngineError> {
+    let line = serde_json::to_vec(request).map_err(EngineError::Encode)?;
+    let program = options.locate()?;
+    let mut command = options.command(&program)?;
+    let process = Process::spawn(&mut command).map_err(|source| EngineError::Start {
+        program: program.clone(),
+        source,
+    })?;
+    let mut conversation = Conversation {
+        process,
+        options,
+        program,
+        started: Instant::now(),
+        hello: None,
+        done: None,
+        stage: "starting".to_owned(),
+        lines: 0,
+        trace_lines: 0,
+    };
+    if let Some(limit) = options.memory_limit {
+        conversation
+            .process
+            .limit_memory(limit)
+            .map_err(|source| EngineError::Limit { limit, source })?;
+    }
+    conversation.process.send(line);
+    conversation.hear(observer, interrupted)
+}
+
+struct Conversation<'a> {
+    process: Process,
+    options: &'a EngineOptions,
+    program: std::path::PathBuf,
+    started: Instant,
+    hello: Option<Hello>,
+    done: Option<Done>,
+    stage: String,
+    lines: u64,
+    trace_lines: u64,
+}
+
+impl Conversation<'_> {
+    fn hear(
+        mut self,
+        observer: &mut dyn Observer,
+        interrupted: &AtomicBool,
+    ) -> Result<Answer, EngineError> {
+        let mut ended = None;
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(EngineError::Interrupted);
+            }
+            match self.process.next(TICK) {
+                Ok(Chunk::Lines(bytes)) => self.lines(&bytes, observer)?,
+                Ok(Chunk::Rest(bytes)) if bytes.is_empty() => return self.end(),
+                Ok(Chunk::Rest(bytes)) => return Err(self.cut_off(&bytes, observer)),
+                Ok(Chunk::TooLong) => {
+                    return Err(EngineError::LineTooLong {
+                        line: self.lines + 1,
+                        limit: MAX_LINE_BYTES,
+                    });
+                }
+                Ok(Chunk::Failed(error)) => return Err(EngineError::Read(error)),
+                Err(RecvTimeoutError::Disconnected) => return self.end(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.check_clock()?;
+            if self.done.is_some() {
+                // Something the engine started may hold its stdout; after `done` nobody waits long for it.
+                let since = *ended.get_or_insert_with(Instant::now);
+                if since.elapsed() > END_GRACE {
+                    return self.end();
+                }
+            }
+        }
+    }
+
+    fn check_clock(&mut self) -> Result<(), EngineError> {
+        let waited = self.started.elapsed();
+        if let Some(limit) = self.options.timeout
+            && waited > limit
+        {
+            return Err(EngineError::Timeout {
+                limit,
+                stage: self.stage.clone(),
+            });
+        }
+        if self.hello.is_none() && waited > HELLO_TIMEOUT {
+            self.process.finish(Duration::ZERO);
+            return Err(EngineError::HelloTimeout {
+                program: self.program.clone(),
+                waited: HELLO_TIMEOUT,
+                stderr: self.process.stderr_end(),
+            });
+        }
+        Ok(())
+    }
+
+    fn lines(&mut self, bytes: &[u8], observer: &mut dyn Observer) -> Result<(), EngineError> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            self.lines += 1;
+            self.line(line, observer)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &[u8], observer: &mut dyn Observer) -> Result<(), EngineError> {
+        let not_protocol = |number| EngineError::NotProtocol {
+            line: number,
+            excerpt: excerpt(line),
+        };
+        let text = std::str::from_utf8(line).map_err(|_| not_protocol(self.lines))?;
+        let kind = line_type(text).ok_or_else(|| not_protocol(self.lines))?;
+        if !Message::TYPES.contains(&kind.as_ref()) {
+            self.expect_running(&kind)?;
+            self.trace_lines += 1;
+            return observer
+                .trace_line(text)
+                .map_err(|source| EngineError::Trace {
+                    line: self.lines,
+                    source,
+                });
+        }
+        // An engine of another version may say a hello of another shape: its version is all that counts then.
+        if kind == "hello"
+            && let Ok(Version { protocol }) = serde_json::from_str(text)
+            && protocol != PROTOCOL
+        {
+            return Err(EngineError::Protocol {
+                program: self.program.clone(),
+                theirs: protocol,
+            });
+        }
+        let message = serde_json::from_str(text).map_err(|_| not_protocol(self.lines))?;
+        self.message(message, &kind, observer)
+    }
+
+    fn message(
+        &mut self,
+        message: Message,
+        kind: &str,
+        observer: &mut dyn Observer,
+    ) -> Result<(), EngineError> {
+        if let Message::Hello(hello) = message {
+            if self.hello.is_some() {
+                return Err(self.misplaced(kind, "no second hello"));
+            }
+            if hello.build_id != BUILD_ID {
+                return Err(EngineError::Build {
+                    program: self.program.clone(),
+                    theirs: excerpt(hello.build_id.as_bytes()),
+                });
+            }
+            self.hello = Some(hello);
+            return Ok(());
+        }
+        self.expect_running(kind)?;
+        match message {
+            Message::Progress(progress) => {
+                self.stage = excerpt(progress.stage.as_bytes());
+                observer.progress(&progress);
+            }
+            Message::Done(done) => self.done = Some(*done),
+            Message::Failed(failed) => return Err(EngineError::Failed(Box::new(failed))),
+            Message::Hello(_) => {}
+        }
+        Ok(())
+    }
+
+    fn expect_running(&self, kind: &str) -> Result<(), EngineError> {
+        if self.hello.is_none() {
+            return Err(self.misplaced(kind, "`hello`"));
+        }
+        if self.done.is_some() {
+            return Err(self.misplaced(kind, "nothing after `done`"));
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self, kind: &str, expected: &'static str) -> EngineError {
+        EngineError::Misplaced {
+            line: self.lines,
+            kind: excerpt(kind.as_bytes()),
+            expected,
+        }
+    }
+
+    /// stdout is at its end: the engine has ended, or is about to.
+    fn end(mut self) -> Result<Answer, EngineError> {
+        let exit = self.process.finish(END_GRACE);
+        match (self.hello.take(), self.done.take()) {
+            (Some(hello), Some(done)) if done.trace_lines == self.trace_lines => {
+                Ok(Answer { hello, done })
+            }
+            (Some(_), Some(done)) => Err(EngineError::TraceLines {
+                said: done.trace_lines,
+                counted: self.trace_lines,
+            }),
+            (hello, _) => Err(self.died(hello.is_some(), exit)),
+        }
+    }
+
+    fn died(&mut self, said_hello: bool, exit: Exit) -> EngineError {
+        let stderr = self.process.stderr_end();
+        if said_hello {
+            EngineError::Crashed {
+                exit,
+                stage: self.stage.clone(),
+                stderr,
+            }
+        } else {
+            EngineError::NoHello {
+                program: self.program.clone(),
+                exit,
+                stderr,
+            }
+        }
+    }
+
+    /// The last line has no newline: cut off by a crash, or rubbish.
+    fn cut_off(mut self, bytes: &[u8], observer: &mut dyn Observer) -> EngineError {
+        let exit = self.process.finish(END_GRACE);
+        if exit == Exit::Code(0) || bytes.first() != Some(&b'{') {
+            self.lines += 1;
+            if let Err(error) = self.line(bytes, observer) {
+                return error;
+            }
+        }
+        let said_hello = self.hello.is_some();
+        self.died(said_hello, exit)
+    }
+}
+
+/// A hello of any version.
+#[derive(Deserialize)]
+struct Version {
+    protocol: u32,
+}
+
+/// The `type` of any line.
+#[derive(Deserialize)]
+struct Tag<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: std::borrow::Cow<'a, str>,
+}
+
+/// The `type` of a line, fast where it stands in front as the protocol wants it; `None` for what is no such object.
+fn line_type(line: &str) -> Option<std::borrow::Cow<'_, str>> {
+    if let Some(rest) = line.strip_prefix("{\"type\":\"")
+        && line.ends_with('}')
+        && let Some((kind, _)) = rest.split_once('"')
+        && !kind.contains('\\')
+    {
+        return Some(kind.into());
+    }
+    // serde reads a struct from an array too.
+    let object = line.starts_with('{').then_some(line)?;
+    serde_json::from_str::<Tag<'_>>(object)
+        .ok()
+        .map(|tag| tag.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line_type;
+
+    #[test]
+    fn the_type_of_a_line() {
+        assert_eq!(line_type(r#"{"type":"op","x":1}"#).as_deref(), Some("op"));
+        assert_eq!(line_type(r#"{"x":1, "type": "op"}"#).as_deref(), Some("op"));
+        assert_eq!(line_type("warning: something"), None);
+        assert_eq!(line_type(r#"["type"]"#), None);
+        assert_eq!(line_type(r#"{"type":"op","x":1"#), None);
+        assert_eq!(line_type(""), None);
+    }
+}
