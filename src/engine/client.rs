@@ -157,17 +157,11 @@ impl Conversation<'_> {
             excerpt: excerpt(line),
         };
         let text = std::str::from_utf8(line).map_err(|_| not_protocol(self.lines))?;
-        let kind = line_type(text).ok_or_else(|| not_protocol(self.lines))?;
-        if !Message::TYPES.contains(&kind.as_ref()) {
-            self.expect_running(&kind)?;
-            self.trace_lines += 1;
-            return observer
-                .trace_line(text)
-                .map_err(|source| EngineError::Trace {
-                    line: self.lines,
-                    source,
-                });
-        }
+        let kind = match LineKind::of(text) {
+            LineKind::Message(kind) => kind,
+            LineKind::Trace => return self.trace_line(text, observer),
+            LineKind::Rubbish => return Err(not_protocol(self.lines)),
+        };
         // An engine of another version may say a hello of another shape: its version is all that counts then.
         if kind == "hello"
             && let Ok(Version { protocol }) = serde_json::from_str(text)
@@ -179,7 +173,18 @@ impl Conversation<'_> {
             });
         }
         let message = serde_json::from_str(text).map_err(|_| not_protocol(self.lines))?;
-        self.message(message, &kind, observer)
+        self.message(message, kind, observer)
+    }
+
+    fn trace_line(&mut self, line: &str, observer: &mut dyn Observer) -> Result<(), EngineError> {
+        self.expect_running("a line of trace")?;
+        self.trace_lines += 1;
+        observer
+            .trace_line(line)
+            .map_err(|source| EngineError::Trace {
+                line: self.lines,
+                source,
+            })
     }
 
     fn message(
@@ -284,40 +289,45 @@ struct Version {
     protocol: u32,
 }
 
-/// The `type` of any line.
-#[derive(Deserialize)]
-struct Tag<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: std::borrow::Cow<'a, str>,
+/// What a line is, by its beginning and end: hundreds of thousands of trace lines are parsed once, by their reader.
+#[derive(Debug, PartialEq, Eq)]
+enum LineKind<'a> {
+    /// A message with this `type`.
+    Message(&'a str),
+    /// Any other object.
+    Trace,
+    /// No object.
+    Rubbish,
 }
 
-/// The `type` of a line, fast where it stands in front as the protocol wants it; `None` for what is no such object.
-fn line_type(line: &str) -> Option<std::borrow::Cow<'_, str>> {
-    if let Some(rest) = line.strip_prefix("{\"type\":\"")
-        && line.ends_with('}')
-        && let Some((kind, _)) = rest.split_once('"')
-        && !kind.contains('\\')
-    {
-        return Some(kind.into());
+impl LineKind<'_> {
+    fn of(line: &str) -> LineKind<'_> {
+        if !(line.starts_with("{\"") && line.ends_with('}')) {
+            return LineKind::Rubbish;
+        }
+        match line
+            .strip_prefix("{\"type\":\"")
+            .and_then(|rest| rest.split_once('"'))
+        {
+            Some((kind, _)) => LineKind::Message(kind),
+            None => LineKind::Trace,
+        }
     }
-    // serde reads a struct from an array too.
-    let object = line.starts_with('{').then_some(line)?;
-    serde_json::from_str::<Tag<'_>>(object)
-        .ok()
-        .map(|tag| tag.kind)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::line_type;
+    use super::LineKind;
 
     #[test]
-    fn the_type_of_a_line() {
-        assert_eq!(line_type(r#"{"type":"op","x":1}"#).as_deref(), Some("op"));
-        assert_eq!(line_type(r#"{"x":1, "type": "op"}"#).as_deref(), Some("op"));
-        assert_eq!(line_type("warning: something"), None);
-        assert_eq!(line_type(r#"["type"]"#), None);
-        assert_eq!(line_type(r#"{"type":"op","x":1"#), None);
-        assert_eq!(line_type(""), None);
+    fn kinds_of_lines() {
+        assert_eq!(
+            LineKind::of(r#"{"type":"done","x":1}"#),
+            LineKind::Message("done")
+        );
+        assert_eq!(LineKind::of(r#"{"op":{"t":1}}"#), LineKind::Trace);
+        for rubbish in ["", "warning", "[1]", "{}", r#"{"op":{"t":"#, r#""text""#] {
+            assert_eq!(LineKind::of(rubbish), LineKind::Rubbish, "{rubbish}");
+        }
     }
 }

@@ -5,11 +5,11 @@
 //!   | -- Request ----------------> |   one line, then stdin is closed
 //!   | <-- hello ------------------ |   first, before anything is loaded
 //!   | <-- progress --------------- |   any number, at any time
-//!   | <-- trace lines ------------ |   any number: every line whose `type` is none of the other four
+//!   | <-- trace lines ------------ |   any number: every object that does not begin with `{"type":`
 //!   | <-- done  or  failed ------- |   last; anything after it, or no such line, is an error
 //! ```
 //!
-//! Every line is one JSON object with the key `type` in front. This module owns the words of that exchange and
+//! Every line is one JSON object; those of this module have the key `type` in front. This module owns the words of that exchange and
 //! nothing else: no process, no reading, no model. Trace lines belong to [`crate::trace`] and pass through as text.
 
 use std::fmt;
@@ -280,11 +280,6 @@ pub enum Message {
     Done(Box<Done>),
     /// Last line: it did not, and why.
     Failed(Failed),
-}
-
-impl Message {
-    /// The values of `type` that are not trace lines.
-    pub const TYPES: [&'static str; 4] = ["hello", "progress", "done", "failed"];
 }
 
 /// Who the engine is.

@@ -83,7 +83,7 @@ fn a_good_engine_is_heard_out() {
     let script = format!(
         "read request; {}\n\
          echo '{{\"type\":\"progress\",\"stage\":\"loading\",\"done\":1,\"total\":null}}'\n\
-         echo '{{\"type\":\"op\",\"n\":1}}'; echo '{{\"type\":\"op\",\"n\":2}}'\n\
+         echo '{{\"op\":{{\"n\":1}}}}'; echo '{{\"op\":{{\"n\":2}}}}'\n\
          echo '{{\"type\":\"done\",\"trace_lines\":2,\"signature\":null,\"module_tensors\":null}}'",
         hello()
     );
@@ -91,10 +91,7 @@ fn a_good_engine_is_heard_out() {
     let answer = run_with(&script, |_| {}, &mut seen).unwrap();
     assert_eq!(answer.hello.libtorch_version, "2.11.0");
     assert_eq!(answer.done.trace_lines, 2);
-    assert_eq!(
-        seen.trace,
-        [r#"{"type":"op","n":1}"#, r#"{"type":"op","n":2}"#]
-    );
+    assert_eq!(seen.trace, [r#"{"op":{"n":1}}"#, r#"{"op":{"n":2}}"#]);
     assert_eq!(seen.stages, ["loading"]);
 }
 
@@ -177,7 +174,7 @@ fn rubbish_on_stdout() {
         "echo 'WARNING: hi'",
         "printf '\\377\\376\\n'",
         "echo",
-        "echo '{\"a\":1}'",
+        "echo '{\"type\":\"op\"}'",
         "echo '[1]'",
     ] {
         let error = run(&format!("{}\n{rubbish}\n{DONE}", hello())).unwrap_err();
@@ -196,7 +193,7 @@ fn a_known_type_with_unknown_contents() {
 
 #[test]
 fn lines_in_the_wrong_place() {
-    let early = run(r#"echo '{"type":"op"}'"#).unwrap_err();
+    let early = run(r#"echo '{"op":1}'"#).unwrap_err();
     assert!(matches!(
         early,
         EngineError::Misplaced {
@@ -214,7 +211,7 @@ fn lines_in_the_wrong_place() {
             ..
         }
     ));
-    let late = run(&format!("{}\n{DONE}\necho '{{\"type\":\"op\"}}'", hello())).unwrap_err();
+    let late = run(&format!("{}\n{DONE}\necho '{{\"op\":1}}'", hello())).unwrap_err();
     assert!(matches!(
         late,
         EngineError::Misplaced {
@@ -261,11 +258,7 @@ fn a_killed_engine_is_named_with_signal_and_stage() {
 
 #[test]
 fn cut_off_in_the_middle_of_a_line() {
-    let error = run(&format!(
-        "{}\nprintf '{{\"type\":\"op\",'; kill -KILL $$",
-        hello()
-    ))
-    .unwrap_err();
+    let error = run(&format!("{}\nprintf '{{\"op\":1,'; kill -KILL $$", hello())).unwrap_err();
     assert!(
         matches!(
             error,
@@ -298,7 +291,7 @@ fn exit_without_done() {
 #[test]
 fn lost_trace_lines() {
     let script = format!(
-        "{}\necho '{{\"type\":\"op\"}}'\necho '{{\"type\":\"done\",\"trace_lines\":5}}'",
+        "{}\necho '{{\"op\":1}}'\necho '{{\"type\":\"done\",\"trace_lines\":5}}'",
         hello()
     );
     let error = run(&script).unwrap_err();
@@ -316,7 +309,7 @@ fn lost_trace_lines() {
 
 #[test]
 fn a_trace_line_the_reader_refuses() {
-    let script = format!("{}\necho '{{\"type\":\"op\"}}'\n{DONE}", hello());
+    let script = format!("{}\necho '{{\"op\":1}}'\n{DONE}", hello());
     let mut seen = Seen {
         refuse: true,
         ..Seen::default()
@@ -461,7 +454,7 @@ fn the_memory_limit_reaches_the_engine() {
 #[test]
 fn a_long_trace_arrives_whole_and_fast() {
     let script = format!(
-        "read request; {}\nyes '{{\"type\":\"op\",\"name\":\"aten::conv2d\",\"inputs\":[1,2,3,4]}}' | head -n 300000\n\
+        "read request; {}\nyes '{{\"op\":1,\"name\":\"aten::conv2d\",\"inputs\":[1,2,3,4]}}' | head -n 300000\n\
          echo '{{\"type\":\"done\",\"trace_lines\":300000,\"signature\":null,\"module_tensors\":null}}'",
         hello()
     );
