@@ -21,6 +21,7 @@ pub mod cli;
 pub mod engine;
 pub mod estimate;
 pub mod format;
+pub mod limits;
 pub mod report;
 pub mod simulate;
 pub mod source;

@@ -178,8 +178,10 @@ mod tests {
     };
     use crate::tensor::{DType, Dims};
 
+    type View<'a> = (&'a [u64], &'a [u64], u64);
+
     /// A checkpoint of one storage of `bytes` bytes and these float32 views: (shape, strides, offset).
-    fn one_storage(bytes: u64, views: &[(&[u64], &[u64], u64)]) -> Checkpoint {
+    fn one_storage(bytes: u64, views: &[View<'_>]) -> Checkpoint {
         let mut parts = CheckpointParts::new(Format::TorchZip, bytes + 100);
         parts.storages.push(Storage::new(StorageParts {
             dtype: Some(DType::Float32),
@@ -212,7 +214,7 @@ mod tests {
     #[test]
     fn shared_and_slack_are_exact() {
         // (views, used bytes) on 40 bytes.
-        let cases: [(&[(&[u64], &[u64], u64)], u64); 7] = [
+        let cases: [(&[View<'_>], u64); 7] = [
             (&[(&[10], &[1], 0)], 40),
             (&[(&[4, 4], &[2, 1], 0)], 40),
             (&[(&[5], &[2], 0)], 20),

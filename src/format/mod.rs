@@ -1,5 +1,15 @@
 //! Detection by content and one reader per format.
 
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
+)]
+
+pub mod pickle;
+
 use std::path::Path;
 
 use crate::checkpoint::{Checkpoint, ModelError};

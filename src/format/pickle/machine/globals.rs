@@ -1,0 +1,84 @@
+//! Globals: names, never what they name.
+
+use super::super::{GlobalId, GlobalName, Kind, NameRef, Node, NodeId, slice};
+use super::Machine;
+
+impl Machine<'_> {
+    pub(super) fn global_of_lines(&mut self) -> Result<(), Kind> {
+        let id = self.read_global()?;
+        self.push(id)
+    }
+
+    pub(super) fn read_global(&mut self) -> Result<NodeId, Kind> {
+        let module = self.line_span()?;
+        let name = self.line_span()?;
+        self.intern_global(
+            NameRef::Input(module.start, module.len),
+            NameRef::Input(name.start, name.len),
+        )
+    }
+
+    pub(super) fn stack_global(&mut self) -> Result<(), Kind> {
+        let name = self.pop("STACK_GLOBAL")?;
+        let module = self.pop("STACK_GLOBAL")?;
+        let (Some(module), Some(name)) = (self.name_ref(module), self.name_ref(name)) else {
+            let wrong = if self.name_ref(module).is_none() {
+                module
+            } else {
+                name
+            };
+            return Err(self.operand("STACK_GLOBAL", "two strings", wrong));
+        };
+        let id = self.intern_global(module, name)?;
+        self.push(id)
+    }
+
+    pub(super) fn name_ref(&self, id: NodeId) -> Option<NameRef> {
+        match self.node(id) {
+            Node::Str(span) => Some(NameRef::Input(span.start, span.len)),
+            Node::Decoded(index) => Some(NameRef::Decoded(index)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn name_bytes(&self, name: NameRef) -> &[u8] {
+        match name {
+            NameRef::Input(start, len) => slice(self.data, start, len),
+            NameRef::Decoded(index) => usize::try_from(index)
+                .ok()
+                .and_then(|i| self.decoded.get(i))
+                .map_or(&[], |text| text.as_bytes()),
+        }
+    }
+
+    /// The node of a global; one for each name, as long as the name is in the input as it is.
+    pub(super) fn intern_global(&mut self, module: NameRef, name: NameRef) -> Result<NodeId, Kind> {
+        let key = match (module, name) {
+            (NameRef::Input(start, len), NameRef::Input(name_start, name_len)) => Some((
+                slice(self.data, start, len),
+                slice(self.data, name_start, name_len),
+            )),
+            _ => None,
+        };
+        if let Some(known) = key.and_then(|k| self.global_nodes.get(&k)) {
+            return Ok(*known);
+        }
+        let index = u32::try_from(self.globals.len()).unwrap_or(u32::MAX);
+        let slot = GlobalName {
+            module,
+            name,
+            offset: u32::try_from(self.opcode_offset).unwrap_or(u32::MAX),
+            instantiated: false,
+        };
+        self.budget.push(&mut self.globals, slot)?;
+        let id = self.add(Node::Global(GlobalId(index)))?;
+        if let Some(key) = key {
+            let cost = (size_of_val(&key) as u64).saturating_mul(3);
+            self.budget.left = self.budget.left.checked_sub(cost).ok_or(Kind::Memory {
+                limit_bytes: self.budget.limit,
+            })?;
+            self.global_nodes.insert(key, id);
+        }
+        Ok(id)
+    }
+}

@@ -1,0 +1,45 @@
+//! Bounds on the work and memory that a file can cause, each with its reason.
+//!
+//! They exist for hostile files: a file of a few megabytes must be read or refused within 2 s and 200 MB. None of
+//! them is near what a real checkpoint needs.
+
+/// Memory for the objects of one pickle, whatever its size: half of the 200 MB that any small file may cost.
+pub const PICKLE_MEMORY_BYTES: u64 = 96 << 20;
+
+/// More memory for objects for every byte the pickle takes up in the file: real pickles need 3 to 8.
+pub const PICKLE_MEMORY_PER_BYTE: u64 = 12;
+
+/// Inflated size of a metadata record, whatever its compressed size: the pickle of 300,000 tensors.
+pub const INFLATED_BYTES: u64 = 40 << 20;
+
+/// Inflated size of a metadata record for every compressed byte, where that is more: real pickles compress 10 times.
+pub const INFLATED_PER_BYTE: u64 = 20;
+
+/// Memo slots that are kept as a plain table; a pickle that names larger ones (they count up from 0 in every real
+/// one) is served from a map.
+pub const MEMO_TABLE_SLOTS: u64 = 1 << 24;
+
+/// Characters of a name that an error or finding shows: the file may hold megabytes.
+pub const SHOWN_CHARS: usize = 120;
+
+/// Objects visited while naming tensors: shared objects are visited once a name, so references can multiply
+/// without bound (2^60 paths from 900 bytes). A checkpoint of 300,000 tensors visits about 2 million.
+pub const WALK_VISITS: u64 = 8_000_000;
+
+/// Bytes of all names together, whatever the file's size: nesting makes names quadratic.
+pub const NAME_BYTES: u64 = 48 << 20;
+
+/// More bytes of names for every byte of pickle.
+pub const NAME_BYTES_PER_BYTE: u64 = 4;
+
+/// Dimensions of a tensor: the most that libtorch's iterators take.
+pub const TENSOR_DIMENSIONS: usize = 64;
+
+/// Entries of a zip directory or tar.
+pub const ARCHIVE_MEMBERS: u64 = 2_000_000;
+
+/// Bytes of a safetensors header: the format's own bound.
+pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+
+/// Findings of one kind that are listed one by one; more are summed up in one.
+pub const FINDINGS_PER_KIND: usize = 20;
