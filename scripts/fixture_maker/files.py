@@ -3,6 +3,7 @@
 import collections
 import io
 import pickle
+import pickletools
 import struct
 import tarfile
 from pathlib import Path
@@ -12,7 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from . import archive, models, truth
+from . import archive, hostile, models, truth
 
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -104,7 +105,7 @@ def state_dicts(folder: Path, made: dict) -> None:
 
     optimizer = torch.optim.AdamW(mlp.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
-    mlp(models.ramp(2, 16)).mean().backward()
+    mlp.eval()(models.ramp(2, 16)).mean().backward()
     optimizer.step()
     scheduler.step()
     checkpoint = {
@@ -189,10 +190,10 @@ def containers(folder: Path, made: dict) -> None:
 
 def older_formats(folder: Path, made: dict) -> None:
     mlp = models.fill(models.Mlp()).state_dict()
-    put_saved(folder, made, "legacy.pt", mlp, "the stream format before 1.6", state_role, _use_new_zipfile_serialization=False)
+    put(folder, made, "legacy.pt", legacy(mlp), rows_of(mlp, state_role), "the stream format before 1.6")
     base = torch.arange(20, dtype=torch.float32)
     views = {"all": base, "part": base[4:9], "turned": base.view(4, 5).t()}
-    put_saved(folder, made, "legacy_views.pt", views, "views in the stream format", _use_new_zipfile_serialization=False)
+    put(folder, made, "legacy_views.pt", legacy(views), rows_of(views), "views in the stream format")
     data, value = tar_checkpoint()
     put(folder, made, "tar.pt", data, rows_of(value), "the tar format before 0.1.10")
     loaded = torch.load(folder / "tar.pt", weights_only=False)
@@ -200,6 +201,36 @@ def older_formats(folder: Path, made: dict) -> None:
     state = {name: tensor.clone() for name, tensor in models.fill(models.TinyCnn()).state_dict().items()}
     rows = rows_of(dict(sorted(state.items())), state_role)
     put(folder, made, "cnn.safetensors", safetensors.torch.save(state, {"format": "pt"}), rows, "safetensors with metadata")
+
+
+def legacy(value: dict) -> bytes:
+    """The stream format, for float32 alone; storages are numbered, where PyTorch takes their addresses in memory."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer, _use_new_zipfile_serialization=False)
+    stream = io.BytesIO(buffer.getvalue())
+    for _ in range(3):  # magic number, protocol, system
+        pickle.load(stream)
+    start = stream.tell()
+    skip_pickle(stream)
+    head, body = buffer.getvalue()[:start], buffer.getvalue()[start : stream.tell()]
+    blobs = {}
+    for key in pickle.load(stream):
+        (numel,) = struct.unpack("<q", count := stream.read(8))
+        blobs[key] = count + stream.read(4 * numel)
+    order = sorted(blobs, key=lambda key: body.index(key.encode()))
+    assert len(order) < 10
+    for index, key in enumerate(order):
+        body = body.replace(hostile.text(key), hostile.text(str(index)))
+    data = head + body + pickle.dumps([str(index) for index in range(len(order))], 2) + b"".join(blobs[key] for key in order)
+    loaded = torch.load(io.BytesIO(data))
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in value.items())
+    return data
+
+
+def skip_pickle(stream: io.BytesIO) -> None:
+    """Moves behind the pickle that starts here, without loading it."""
+    for _ in pickletools.genops(stream):
+        pass
 
 
 def tar_checkpoint() -> tuple[bytes, dict]:
