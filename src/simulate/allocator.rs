@@ -1,0 +1,553 @@
+//! Handing out and taking back blocks: lookup, splitting, merging, and the order of attempts when memory is short.
+
+use std::collections::BTreeMap;
+
+use super::block::{Block, BlockId, BlockIndex, BlockState, NONE, Slab};
+use super::conf::AllocConf;
+use super::device::{Device, DeviceLimits, Placement};
+use super::free_list::{Entry, FreeList, Position};
+use super::range::Range;
+use super::stats::{StatKind, Stats};
+use super::{MIN_BLOCK_BYTES, Pool, PoolId, SMALL_BYTES, Stream};
+
+/// No block could be found or made for a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "out of memory: tried to allocate {tried_bytes} bytes for a request of {requested_bytes}, with {reserved_bytes} of {limit_bytes} bytes reserved"
+)]
+pub struct OutOfMemory {
+    /// What the caller asked for.
+    pub requested_bytes: u64,
+    /// The segment that did not fit: what PyTorch's message calls "tried to allocate".
+    pub tried_bytes: u64,
+    /// Held from the device at that moment.
+    pub reserved_bytes: u64,
+    /// The device's memory, or the process's share of it.
+    pub limit_bytes: u64,
+}
+
+/// A free of something that was not handed out, or was freed before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("block {0:?} is not allocated")]
+pub struct NotAllocated(pub BlockId);
+
+/// What the allocator asked of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// cudaMalloc of a segment.
+    SegmentAlloc(DeviceRange),
+    /// cudaFree of a segment.
+    SegmentFree(DeviceRange),
+    /// Pages mapped into an expandable segment.
+    SegmentMap(DeviceRange),
+    /// Pages unmapped from one.
+    SegmentUnmap(DeviceRange),
+}
+
+/// Addresses that a [`DeviceEvent`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRange {
+    /// First address.
+    pub addr: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// The stream whose blocks lie there.
+    pub stream: Stream,
+}
+
+/// Free blocks and unmapped ranges of one (private pool, pool, stream).
+#[derive(Debug, Clone)]
+pub(super) struct StreamList {
+    pub(super) stream: Stream,
+    pub(super) pool: Pool,
+    /// Index into [`Allocator::pools`].
+    pub(super) owner: usize,
+    pub(super) free: FreeList,
+    pub(super) unmapped: BTreeMap<u64, BlockIndex>,
+}
+
+/// One pool: its streams in order, and how often it was searched.
+#[derive(Debug, Clone)]
+pub(super) struct StreamLists {
+    pub(super) id: PoolId,
+    pub(super) pool: Pool,
+    /// Stream and index into [`Allocator::lists`], ordered by stream.
+    pub(super) streams: Vec<(Stream, u32)>,
+    pub(super) searches: u64,
+}
+
+/// The caching allocator of one device.
+#[derive(Debug, Clone)]
+pub struct Allocator {
+    pub(super) conf: AllocConf,
+    /// `conf.max_split_bytes`, with "unlimited" as the largest number.
+    pub(super) max_split: u64,
+    pub(super) device: Device,
+    pub(super) blocks: Slab,
+    pub(super) lists: Vec<StreamList>,
+    pub(super) pools: Vec<StreamLists>,
+    pub(super) ranges: Vec<Option<Range>>,
+    pub(super) stats: Stats,
+    /// What the process may hold from the device, where that is limited.
+    pub(super) limit_bytes: Option<u64>,
+    pub(super) reserved_bytes: u64,
+    pub(super) events: Option<Vec<DeviceEvent>>,
+}
+
+impl Allocator {
+    /// An allocator that holds nothing yet.
+    #[must_use]
+    pub fn new(conf: AllocConf, limits: DeviceLimits, placement: Placement) -> Self {
+        let fraction = conf.per_process_memory_fraction;
+        let pools = [Pool::Small, Pool::Large].map(|pool| StreamLists {
+            id: PoolId::default(),
+            pool,
+            streams: Vec::new(),
+            searches: 0,
+        });
+        let mut allocator = Self {
+            max_split: conf.max_split_bytes.unwrap_or(u64::MAX),
+            conf,
+            device: Device::new(limits, placement),
+            blocks: Slab::default(),
+            lists: Vec::new(),
+            pools: pools.into(),
+            ranges: Vec::new(),
+            stats: Stats::default(),
+            limit_bytes: None,
+            reserved_bytes: 0,
+            events: None,
+        };
+        allocator.set_memory_fraction(fraction);
+        allocator
+    }
+
+    /// Changes the settings at run time, as `torch.cuda.memory._set_allocator_settings` does.
+    pub fn configure(&mut self, conf: AllocConf) {
+        self.max_split = conf.max_split_bytes.unwrap_or(u64::MAX);
+        self.conf = conf;
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn conf(&self) -> &AllocConf {
+        &self.conf
+    }
+
+    /// Limits the process to a share of the device; 1 and more is no limit, as in PyTorch.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "PyTorch truncates the product, and `as` saturates"
+    )]
+    pub fn set_memory_fraction(&mut self, fraction: f64) {
+        let bytes = (fraction * self.device.total_bytes as f64) as u64;
+        self.limit_bytes = (fraction < 1.0).then_some(bytes);
+    }
+
+    /// Sets what the device offers from now on; what is held already stays.
+    pub fn set_device_limits(&mut self, limits: DeviceLimits) {
+        self.device.total_bytes = limits.total_bytes.min(DeviceLimits::UNLIMITED.total_bytes);
+    }
+
+    /// Statistics and counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Statistics, to reset peaks or totals.
+    pub fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// Bytes taken from the device, in the driver's granularity.
+    #[must_use]
+    pub fn device_used_bytes(&self) -> u64 {
+        self.device.used_bytes
+    }
+
+    /// The addresses that new segments get, to add to a recording's.
+    pub fn placement_mut(&mut self) -> &mut Placement {
+        &mut self.device.placement
+    }
+
+    /// Keeps what is asked of the device from now on, for [`Self::take_device_events`].
+    pub fn record_device_events(&mut self) {
+        self.events.get_or_insert_default();
+    }
+
+    /// What was asked of the device since the last call.
+    pub fn take_device_events(&mut self) -> Vec<DeviceEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Allocates from the default pool; a request of 0 bytes gets no block and changes nothing.
+    #[inline]
+    pub fn alloc(&mut self, request: u64, stream: Stream) -> Result<Option<BlockId>, OutOfMemory> {
+        self.alloc_in(PoolId::default(), request, stream)
+    }
+
+    /// Allocates from a private pool, which is created where there is none yet.
+    pub fn alloc_in(
+        &mut self,
+        id: PoolId,
+        request: u64,
+        stream: Stream,
+    ) -> Result<Option<BlockId>, OutOfMemory> {
+        if request == 0 {
+            return Ok(None);
+        }
+        let rounded = self.conf.rounded(request);
+        let sizes = rounded.and_then(|size| Some((size, self.conf.segment_bytes(size)?)));
+        let Some((size, segment_bytes)) = sizes else {
+            return Err(self.out_of_memory(request, request));
+        };
+        let list = self.list(id, Pool::of(size), stream);
+        let found = match self.find_free(list, size) {
+            Some(index) => index,
+            None => self
+                .acquire(list, size, segment_bytes)
+                .ok_or_else(|| self.out_of_memory(request, segment_bytes))?,
+        };
+        Ok(Some(BlockId(self.hand_out(found, size, request))))
+    }
+
+    /// What [`Self::alloc`] does where no free block fits, in PyTorch's order.
+    #[cold]
+    fn acquire(&mut self, list: u32, size: u64, segment_bytes: u64) -> Option<BlockIndex> {
+        if self.collects_garbage() {
+            self.collect_garbage();
+        }
+        if let Some(index) = self.new_block(list, size, segment_bytes) {
+            return Some(index);
+        }
+        if self.release_oversize(list, size)
+            && let Some(index) = self.new_block(list, size, segment_bytes)
+        {
+            return Some(index);
+        }
+        self.release_cached();
+        self.stats.num_alloc_retries += 1;
+        let index = self.new_block(list, size, segment_bytes);
+        if index.is_none() {
+            self.stats.num_ooms += 1;
+        }
+        index
+    }
+
+    fn out_of_memory(&self, requested_bytes: u64, tried_bytes: u64) -> OutOfMemory {
+        OutOfMemory {
+            requested_bytes,
+            tried_bytes,
+            reserved_bytes: self.reserved_bytes,
+            limit_bytes: self.limit_bytes.unwrap_or(self.device.total_bytes),
+        }
+    }
+
+    /// Takes a block back at once: [`Self::request_free`] and [`Self::complete_free`].
+    #[inline]
+    pub fn free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
+        self.request_free(id)?;
+        self.complete_free(id)
+    }
+
+    /// Takes note that the owner gave a block up; it stays active until [`Self::complete_free`], because another
+    /// stream may still use it.
+    #[inline]
+    pub fn request_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
+        self.expect_state(id, BlockState::Allocated)?;
+        let block = &mut self.blocks[id.0];
+        block.state = BlockState::PendingFree;
+        let (pool, size) = (block.pool, block.size);
+        self.stats.decrease(StatKind::Allocation, pool, 1);
+        self.stats.decrease(StatKind::AllocatedBytes, pool, size);
+        if size >= self.max_split {
+            self.stats.oversize_allocations.count_out();
+        }
+        Ok(())
+    }
+
+    /// Puts a block that was given up back into its pool.
+    #[inline]
+    pub fn complete_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
+        self.expect_state(id, BlockState::PendingFree)?;
+        let index = id.0;
+        let block = &mut self.blocks[index];
+        block.state = BlockState::Free;
+        let (pool, size, requested) = (block.pool, block.size, block.requested);
+        let (prev, next, expandable) = (block.prev, block.next, block.is_expandable());
+        let merged = [self.merge(index, prev), self.merge(index, next)];
+        self.add_free(index);
+        if !expandable {
+            let split = self.blocks[index].is_split();
+            let merged_count = merged.iter().filter(|bytes| **bytes > 0).count() as u64;
+            let merged_bytes = merged[0] + merged[1];
+            let bytes = if split { self.blocks[index].size } else { 0 };
+            let stats = &mut self.stats;
+            stats.change(
+                StatKind::InactiveSplit,
+                pool,
+                merged_count,
+                u64::from(split),
+            );
+            stats.change(StatKind::InactiveSplitBytes, pool, merged_bytes, bytes);
+        }
+        self.stats.decrease(StatKind::Active, pool, 1);
+        self.stats.decrease(StatKind::ActiveBytes, pool, size);
+        self.stats
+            .decrease(StatKind::RequestedBytes, pool, requested);
+        Ok(())
+    }
+
+    fn expect_state(&self, id: BlockId, state: BlockState) -> Result<(), NotAllocated> {
+        match self.blocks.get(id.0) {
+            Some(block) if block.state == state && block.size > 0 => Ok(()),
+            _ => Err(NotAllocated(id)),
+        }
+    }
+
+    /// Index of the list of a (private pool, pool, stream), made where it is new.
+    #[inline]
+    pub(super) fn list(&mut self, id: PoolId, pool: Pool, stream: Stream) -> u32 {
+        let owner = if id == PoolId::default() {
+            pool.stat_index() - 1
+        } else {
+            self.private_pool(id, pool)
+        };
+        let streams = &self.pools[owner].streams;
+        match streams.iter().find(|(known, _)| *known == stream) {
+            Some((_, list)) => *list,
+            None => self.new_list(owner, stream),
+        }
+    }
+
+    fn private_pool(&mut self, id: PoolId, pool: Pool) -> usize {
+        let known = self.pools.iter().position(|p| p.id == id && p.pool == pool);
+        known.unwrap_or_else(|| {
+            self.pools.push(StreamLists {
+                id,
+                pool,
+                streams: Vec::new(),
+                searches: 0,
+            });
+            self.pools.len() - 1
+        })
+    }
+
+    #[cold]
+    fn new_list(&mut self, owner: usize, stream: Stream) -> u32 {
+        let list = u32::try_from(self.lists.len()).unwrap_or(NONE);
+        let pool = &mut self.pools[owner];
+        self.lists.push(StreamList {
+            stream,
+            pool: pool.pool,
+            owner,
+            free: FreeList::default(),
+            unmapped: BTreeMap::new(),
+        });
+        let at = pool.streams.partition_point(|(known, _)| *known < stream);
+        pool.streams.insert(at, (stream, list));
+        list
+    }
+
+    /// Takes the best-fitting free block out of its list.
+    #[inline]
+    fn find_free(&mut self, list: u32, size: u64) -> Option<BlockIndex> {
+        if self.collects_garbage() {
+            let owner = self.lists[list as usize].owner;
+            self.pools[owner].searches += 1;
+        }
+        let free = &self.lists[list as usize].free;
+        let mut at = free.lower_bound(size)?;
+        if !self.ranges.is_empty() && self.blocks[free.get(at).index()].is_expandable() {
+            at = self.find_in_ranges(list, at)?;
+        }
+        let entry = free.get(at);
+        let found = entry.size();
+        if size < self.max_split {
+            if found >= self.max_split {
+                return None;
+            }
+        } else if found >= size.saturating_add(self.conf.max_non_split_rounding_bytes) {
+            return None;
+        }
+        self.lists[list as usize].free.remove_at(at);
+        Some(entry.index())
+    }
+
+    /// The lookup where the best fit lies in an expandable segment: the block that can grow least, or, with
+    /// expandable segments off, the first that lies in none.
+    fn find_in_ranges(&self, list: u32, mut at: Position) -> Option<Position> {
+        let free = &self.lists[list as usize].free;
+        let block = |at: Position| &self.blocks[free.get(at).index()];
+        while block(at).is_expandable() {
+            let next = free.next(at);
+            if self.conf.expandable_segments {
+                match next {
+                    Some(next) if self.reach(block(next)) < self.reach(block(at)) => at = next,
+                    _ => break,
+                }
+            } else {
+                at = next?;
+            }
+        }
+        Some(at)
+    }
+
+    /// How large a free block can grow: with the unmapped range behind it.
+    fn reach(&self, block: &Block) -> u64 {
+        match self.blocks.get(block.next) {
+            Some(next) if next.state == BlockState::Unmapped => block.size + next.size,
+            _ => block.size,
+        }
+    }
+
+    /// Whether what is left of a block goes back to the pool.
+    #[inline]
+    fn should_split(&self, block: &Block, size: u64) -> bool {
+        let rest = block.size - size;
+        if block.pool == Pool::Small || self.conf.expandable_segments {
+            rest >= MIN_BLOCK_BYTES
+        } else {
+            size < self.max_split && rest > SMALL_BYTES
+        }
+    }
+
+    /// Cuts a free block that is in no list to size and marks it as handed out.
+    #[inline]
+    fn hand_out(&mut self, found: BlockIndex, size: u64, request: u64) -> BlockIndex {
+        let block = self.blocks[found];
+        let (pool, was_split) = (block.pool, block.is_split());
+        let mut index = found;
+        if self.should_split(&block, size) {
+            index = self.split_off_head(found, size);
+            if !block.is_expandable() {
+                if was_split {
+                    self.stats
+                        .decrease(StatKind::InactiveSplitBytes, pool, size);
+                } else {
+                    let rest = block.size - size;
+                    self.stats
+                        .increase(StatKind::InactiveSplitBytes, pool, rest);
+                    self.stats.increase(StatKind::InactiveSplit, pool, 1);
+                }
+            }
+        } else if was_split && !block.is_expandable() {
+            self.stats
+                .decrease(StatKind::InactiveSplitBytes, pool, block.size);
+            self.stats.decrease(StatKind::InactiveSplit, pool, 1);
+        }
+        let block = &mut self.blocks[index];
+        block.state = BlockState::Allocated;
+        block.requested = request;
+        let bytes = block.size;
+        self.count_allocated(pool, bytes, request);
+        index
+    }
+
+    #[inline]
+    pub(super) fn count_allocated(&mut self, pool: Pool, bytes: u64, request: u64) {
+        self.stats.increase(StatKind::Allocation, pool, 1);
+        self.stats.increase(StatKind::AllocatedBytes, pool, bytes);
+        self.stats.increase(StatKind::Active, pool, 1);
+        self.stats.increase(StatKind::ActiveBytes, pool, bytes);
+        self.stats.increase(StatKind::RequestedBytes, pool, request);
+        if bytes >= self.max_split {
+            self.stats.oversize_allocations.count_in();
+        }
+    }
+
+    /// Splits `size` bytes off the low end of a free block, returns them and puts the rest into its list.
+    #[inline]
+    fn split_off_head(&mut self, rest: BlockIndex, size: u64) -> BlockIndex {
+        let block = self.blocks[rest];
+        let head = self.blocks.insert(Block {
+            size,
+            next: rest,
+            ..block
+        });
+        if block.prev != NONE {
+            self.blocks[block.prev].next = head;
+        }
+        let tail = &mut self.blocks[rest];
+        tail.prev = head;
+        tail.addr += size;
+        tail.size -= size;
+        self.add_free(rest);
+        head
+    }
+
+    #[inline]
+    pub(super) fn add_free(&mut self, index: BlockIndex) {
+        let block = &mut self.blocks[index];
+        let list = &mut self.lists[block.list as usize];
+        block.age_base = self.pools[list.owner].searches;
+        list.free.insert(Entry::new(block.size, block.addr, index));
+    }
+
+    #[inline]
+    pub(super) fn drop_free(&mut self, index: BlockIndex) {
+        let block = &self.blocks[index];
+        let list = &mut self.lists[block.list as usize];
+        list.free.remove(Entry::new(block.size, block.addr, index));
+    }
+
+    /// Joins the neighbour `src` into `dst` if both are free, or both unmapped; returns its size, or 0.
+    #[inline]
+    pub(super) fn merge(&mut self, dst: BlockIndex, src: BlockIndex) -> u64 {
+        if src == NONE {
+            return 0;
+        }
+        let neighbour = self.blocks[src];
+        if neighbour.state != self.blocks[dst].state {
+            return 0;
+        }
+        match neighbour.state {
+            BlockState::Free => self.drop_free(src),
+            BlockState::Unmapped => {
+                self.lists[neighbour.list as usize]
+                    .unmapped
+                    .remove(&neighbour.addr);
+            }
+            BlockState::Allocated | BlockState::PendingFree => return 0,
+        }
+        if neighbour.next == dst {
+            let block = &mut self.blocks[dst];
+            (block.addr, block.prev) = (neighbour.addr, neighbour.prev);
+            if neighbour.prev != NONE {
+                self.blocks[neighbour.prev].next = dst;
+            }
+        } else {
+            self.blocks[dst].next = neighbour.next;
+            if neighbour.next != NONE {
+                self.blocks[neighbour.next].prev = dst;
+            }
+        }
+        self.blocks[dst].size += neighbour.size;
+        self.blocks.remove(src);
+        neighbour.size
+    }
+
+    /// `block`s put in the middle of a chain: `new` right before (`true`) or behind `index`.
+    pub(super) fn link_new(&mut self, block: Block, index: BlockIndex, before: bool) -> BlockIndex {
+        let old = self.blocks[index];
+        let (prev, next) = if before {
+            (old.prev, index)
+        } else {
+            (index, old.next)
+        };
+        let new = self.blocks.insert(Block {
+            prev,
+            next,
+            ..block
+        });
+        if prev != NONE {
+            self.blocks[prev].next = new;
+        }
+        if next != NONE {
+            self.blocks[next].prev = new;
+        }
+        new
+    }
+}
