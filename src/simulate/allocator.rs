@@ -76,6 +76,13 @@ pub(super) struct StreamLists {
     pub(super) searches: u64,
 }
 
+/// A free block, and where it is in its list if it is in one.
+#[derive(Clone, Copy)]
+struct Found {
+    index: BlockIndex,
+    at: Option<Position>,
+}
+
 /// The caching allocator of one device.
 #[derive(Debug, Clone)]
 pub struct Allocator {
@@ -205,10 +212,11 @@ impl Allocator {
         };
         let list = self.list(id, Pool::of(size), stream);
         let found = match self.find_free(list, size) {
-            Some(index) => index,
-            None => self
-                .acquire(list, size, segment_bytes)
-                .ok_or_else(|| self.out_of_memory(request, segment_bytes))?,
+            Some(found) => found,
+            None => match self.acquire(list, size, segment_bytes) {
+                Some(index) => Found { index, at: None },
+                None => return Err(self.out_of_memory(request, segment_bytes)),
+            },
         };
         Ok(Some(BlockId(self.hand_out(found, size, request))))
     }
@@ -248,42 +256,57 @@ impl Allocator {
     /// Takes a block back at once: [`Self::request_free`] and [`Self::complete_free`].
     #[inline]
     pub fn free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
-        self.request_free(id)?;
-        self.complete_free(id)
+        self.expect_state(id, BlockState::Allocated)?;
+        self.give_up(id.0);
+        self.put_back(id.0);
+        Ok(())
     }
 
     /// Takes note that the owner gave a block up; it stays active until [`Self::complete_free`], because another
     /// stream may still use it.
-    #[inline]
     pub fn request_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
         self.expect_state(id, BlockState::Allocated)?;
-        let block = &mut self.blocks[id.0];
-        block.state = BlockState::PendingFree;
-        let (pool, size) = (block.pool, block.size);
+        self.blocks[id.0].state = BlockState::PendingFree;
+        self.give_up(id.0);
+        Ok(())
+    }
+
+    /// Puts a block that was given up back into its pool.
+    pub fn complete_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
+        self.expect_state(id, BlockState::PendingFree)?;
+        self.put_back(id.0);
+        Ok(())
+    }
+
+    #[inline]
+    fn expect_state(&self, id: BlockId, state: BlockState) -> Result<(), NotAllocated> {
+        match self.blocks.get(id.0) {
+            Some(block) if block.state == state && block.size > 0 => Ok(()),
+            _ => Err(NotAllocated(id)),
+        }
+    }
+
+    #[inline]
+    fn give_up(&mut self, index: BlockIndex) {
+        let Block { pool, size, .. } = self.blocks[index];
         self.stats.decrease(StatKind::Allocation, pool, 1);
         self.stats.decrease(StatKind::AllocatedBytes, pool, size);
         if size >= self.max_split {
             self.stats.oversize_allocations.count_out();
         }
-        Ok(())
     }
 
-    /// Puts a block that was given up back into its pool.
     #[inline]
-    pub fn complete_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
-        self.expect_state(id, BlockState::PendingFree)?;
-        let index = id.0;
-        let block = &mut self.blocks[index];
-        block.state = BlockState::Free;
-        let (pool, size, requested) = (block.pool, block.size, block.requested);
-        let (prev, next, expandable) = (block.prev, block.next, block.is_expandable());
-        let merged = [self.merge(index, prev), self.merge(index, next)];
-        self.add_free(index);
-        if !expandable {
+    fn put_back(&mut self, index: BlockIndex) {
+        let block = self.blocks[index];
+        let pool = block.pool;
+        let before = self.free_neighbour(block.prev);
+        let behind = self.free_neighbour(block.next);
+        let size = self.join_free(index, before, behind);
+        if !block.is_expandable() {
             let split = self.blocks[index].is_split();
-            let merged_count = merged.iter().filter(|bytes| **bytes > 0).count() as u64;
-            let merged_bytes = merged[0] + merged[1];
-            let bytes = if split { self.blocks[index].size } else { 0 };
+            let merged_count = u64::from(before.is_some()) + u64::from(behind.is_some());
+            let free_bytes = if split { size } else { 0 };
             let stats = &mut self.stats;
             stats.change(
                 StatKind::InactiveSplit,
@@ -291,20 +314,67 @@ impl Allocator {
                 merged_count,
                 u64::from(split),
             );
-            stats.change(StatKind::InactiveSplitBytes, pool, merged_bytes, bytes);
+            stats.change(
+                StatKind::InactiveSplitBytes,
+                pool,
+                size - block.size,
+                free_bytes,
+            );
         }
         self.stats.decrease(StatKind::Active, pool, 1);
-        self.stats.decrease(StatKind::ActiveBytes, pool, size);
+        self.stats.decrease(StatKind::ActiveBytes, pool, block.size);
         self.stats
-            .decrease(StatKind::RequestedBytes, pool, requested);
-        Ok(())
+            .decrease(StatKind::RequestedBytes, pool, block.requested);
     }
 
-    fn expect_state(&self, id: BlockId, state: BlockState) -> Result<(), NotAllocated> {
-        match self.blocks.get(id.0) {
-            Some(block) if block.state == state && block.size > 0 => Ok(()),
-            _ => Err(NotAllocated(id)),
+    #[inline]
+    fn free_neighbour(&self, index: BlockIndex) -> Option<(BlockIndex, Entry)> {
+        let block = self.blocks.get(index)?;
+        (block.state == BlockState::Free)
+            .then(|| (index, Entry::new(block.size, block.addr, index)))
+    }
+
+    /// Makes one free block of a block and its free neighbours; returns its size.
+    #[inline]
+    fn join_free(
+        &mut self,
+        index: BlockIndex,
+        before: Option<(BlockIndex, Entry)>,
+        behind: Option<(BlockIndex, Entry)>,
+    ) -> u64 {
+        let mut block = self.blocks[index];
+        if let Some((prev, _)) = before {
+            let removed = self.blocks[prev];
+            (block.addr, block.prev) = (removed.addr, removed.prev);
+            block.size += removed.size;
+            if removed.prev != NONE {
+                self.blocks[removed.prev].next = index;
+            }
+            self.blocks.remove(prev);
         }
+        if let Some((next, _)) = behind {
+            let removed = self.blocks[next];
+            block.next = removed.next;
+            block.size += removed.size;
+            if removed.next != NONE {
+                self.blocks[removed.next].prev = index;
+            }
+            self.blocks.remove(next);
+        }
+        let list = &mut self.lists[block.list as usize];
+        block.state = BlockState::Free;
+        block.age_base = self.pools[list.owner].searches;
+        self.blocks[index] = block;
+        let entry = Entry::new(block.size, block.addr, index);
+        match (before, behind) {
+            (None, None) => list.free.insert(entry),
+            (Some((_, old)), None) | (None, Some((_, old))) => list.free.raise(old, entry),
+            (Some((_, old)), Some((_, other))) => {
+                list.free.remove(other);
+                list.free.raise(old, entry);
+            }
+        }
+        block.size
     }
 
     /// Index of the list of a (private pool, pool, stream), made where it is new.
@@ -351,9 +421,9 @@ impl Allocator {
         list
     }
 
-    /// Takes the best-fitting free block out of its list.
+    /// The free block to hand out, still in its list.
     #[inline]
-    fn find_free(&mut self, list: u32, size: u64) -> Option<BlockIndex> {
+    fn find_free(&mut self, list: u32, size: u64) -> Option<Found> {
         if self.collects_garbage() {
             let owner = self.lists[list as usize].owner;
             self.pools[owner].searches += 1;
@@ -372,8 +442,10 @@ impl Allocator {
         } else if found >= size.saturating_add(self.conf.max_non_split_rounding_bytes) {
             return None;
         }
-        self.lists[list as usize].free.remove_at(at);
-        Some(entry.index())
+        Some(Found {
+            index: entry.index(),
+            at: Some(at),
+        })
     }
 
     /// The lookup where the best fit lies in an expandable segment: the block that can grow least, or, with
@@ -414,14 +486,14 @@ impl Allocator {
         }
     }
 
-    /// Cuts a free block that is in no list to size and marks it as handed out.
+    /// Cuts a free block to size and marks it as handed out.
     #[inline]
-    fn hand_out(&mut self, found: BlockIndex, size: u64, request: u64) -> BlockIndex {
-        let block = self.blocks[found];
+    fn hand_out(&mut self, found: Found, size: u64, request: u64) -> BlockIndex {
+        let block = self.blocks[found.index];
         let (pool, was_split) = (block.pool, block.is_split());
-        let mut index = found;
+        let (mut index, mut bytes) = (found.index, block.size);
         if self.should_split(&block, size) {
-            index = self.split_off_head(found, size);
+            (index, bytes) = (self.split_off_head(found, size, request), size);
             if !block.is_expandable() {
                 if was_split {
                     self.stats
@@ -433,15 +505,18 @@ impl Allocator {
                     self.stats.increase(StatKind::InactiveSplit, pool, 1);
                 }
             }
-        } else if was_split && !block.is_expandable() {
-            self.stats
-                .decrease(StatKind::InactiveSplitBytes, pool, block.size);
-            self.stats.decrease(StatKind::InactiveSplit, pool, 1);
+        } else {
+            if let Some(at) = found.at {
+                self.lists[block.list as usize].free.remove_at(at);
+            }
+            if was_split && !block.is_expandable() {
+                self.stats
+                    .decrease(StatKind::InactiveSplitBytes, pool, bytes);
+                self.stats.decrease(StatKind::InactiveSplit, pool, 1);
+            }
+            let block = &mut self.blocks[index];
+            (block.state, block.requested) = (BlockState::Allocated, request);
         }
-        let block = &mut self.blocks[index];
-        block.state = BlockState::Allocated;
-        block.requested = request;
-        let bytes = block.size;
         self.count_allocated(pool, bytes, request);
         index
     }
@@ -458,23 +533,32 @@ impl Allocator {
         }
     }
 
-    /// Splits `size` bytes off the low end of a free block, returns them and puts the rest into its list.
+    /// Splits `size` bytes off the low end of a free block and returns them, allocated; the rest is free.
     #[inline]
-    fn split_off_head(&mut self, rest: BlockIndex, size: u64) -> BlockIndex {
-        let block = self.blocks[rest];
+    fn split_off_head(&mut self, found: Found, size: u64, requested: u64) -> BlockIndex {
+        let rest = found.index;
+        let tail = &mut self.blocks[rest];
+        let block = *tail;
+        let list = &mut self.lists[block.list as usize];
+        tail.addr += size;
+        tail.size -= size;
+        tail.age_base = self.pools[list.owner].searches;
+        let entry = Entry::new(tail.size, tail.addr, rest);
+        match found.at {
+            Some(at) => list.free.lower_at(at, entry),
+            None => list.free.insert(entry),
+        }
         let head = self.blocks.insert(Block {
             size,
+            requested,
             next: rest,
+            state: BlockState::Allocated,
             ..block
         });
+        self.blocks[rest].prev = head;
         if block.prev != NONE {
             self.blocks[block.prev].next = head;
         }
-        let tail = &mut self.blocks[rest];
-        tail.prev = head;
-        tail.addr += size;
-        tail.size -= size;
-        self.add_free(rest);
         head
     }
 

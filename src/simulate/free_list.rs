@@ -16,7 +16,7 @@ const ADDRESS_BITS: u32 = 55;
 const INDEX_BITS: u32 = 32;
 
 /// Largest size of a block: 1 PiB, far above any device.
-pub(super) const MAX_BYTES: u64 = 1 << 50;
+pub(super) const MAX_BYTES: u64 = (1 << 50) - MIN_BLOCK_BYTES;
 
 /// Addresses are below this.
 pub(super) const MAX_ADDRESS: u64 = 1 << 62;
@@ -154,6 +154,42 @@ impl FreeList {
         }
     }
 
+    /// Puts `new`, which sorts before, in the place of the entry at a position: one move where both belong to the
+    /// same chunk.
+    #[inline]
+    pub(super) fn lower_at(&mut self, at: Position, new: Entry) {
+        let entries = &mut self.chunks[at.chunk];
+        let before = &mut entries[..=at.offset];
+        if at.chunk > 0 && new < self.lasts[at.chunk - 1] {
+            self.remove_at(at);
+            self.insert(new);
+            return;
+        }
+        let offset = before.partition_point(|entry| *entry < new);
+        before.copy_within(offset..at.offset, offset + 1);
+        before[offset] = new;
+        if let Some(last) = entries.last() {
+            self.lasts[at.chunk] = *last;
+        }
+    }
+
+    /// Puts `new`, which sorts behind, in the place of `old`.
+    #[inline]
+    pub(super) fn raise(&mut self, old: Entry, new: Entry) {
+        let Some(at) = self.seek(old) else {
+            return;
+        };
+        if new > self.lasts[at.chunk] {
+            self.remove_at(at);
+            self.insert(new);
+            return;
+        }
+        let behind = &mut self.chunks[at.chunk][at.offset..];
+        let offset = behind.partition_point(|entry| *entry < new) - 1;
+        behind.copy_within(1..=offset, 0);
+        behind[offset] = new;
+    }
+
     #[inline]
     pub(super) fn remove_at(&mut self, at: Position) {
         let entries = &mut self.chunks[at.chunk];
@@ -213,7 +249,19 @@ mod tests {
                 list.insert(entry);
             } else if let Some(found) = set.range(entry..).next().copied() {
                 set.remove(&found);
-                list.remove(found);
+                let other = Entry::new(512 * (1 + numbers.below(40)), 512 * numbers.below(5000), 2);
+                match numbers.below(3) {
+                    0 => list.remove(found),
+                    _ if set.contains(&other) || other == found => list.remove(found),
+                    _ if other < found => {
+                        set.insert(other);
+                        list.lower_at(list.seek(found).unwrap(), other);
+                    }
+                    _ => {
+                        set.insert(other);
+                        list.raise(found, other);
+                    }
+                }
             }
             let size = 512 * numbers.below(42);
             let key = Entry::new(size, 0, 0);

@@ -5,11 +5,11 @@ use super::traces::{MIB, Mix};
 const GIB: u64 = 1 << 30;
 
 /// Settings at the start, the device's memory, and what the trace does besides allocating and freeing.
-pub struct Case {
-    pub name: &'static str,
-    pub settings: &'static str,
-    pub total_bytes: u64,
-    pub mix: Mix,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) settings: &'static str,
+    pub(crate) total_bytes: u64,
+    pub(crate) mix: Mix,
 }
 
 const fn case(name: &'static str, settings: &'static str, total_bytes: u64, mix: Mix) -> Case {
@@ -56,7 +56,7 @@ const fn settings(streams: u64, empty_ppm: u64, settings: &'static [&'static str
     }
 }
 
-pub const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     case("default", "", 64 * GIB, PLAIN),
     case("default-streams", "", 64 * GIB, streams(3, 0)),
     case("default-empty", "", 64 * GIB, empty(2000)),

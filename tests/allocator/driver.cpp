@@ -2,6 +2,7 @@
 //
 //   driver                 reads operations from stdin, one a line, and answers each with one row on stdout
 //   driver --settings      reads settings texts, one a line, and answers each with what was read, or the error
+//   driver --time          reads all allocations and frees first, then runs them and prints the nanoseconds they took
 //
 //   a ID SIZE STREAM  allocate            f ID       free               e  empty_cache
 //   p  reset peaks                        q  reset totals               m FRACTION  memory fraction
@@ -12,7 +13,9 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -179,6 +182,36 @@ int run_settings() {
   return 0;
 }
 
+int run_timed() {
+  struct Call {
+    char kind;
+    size_t id, bytes;
+  };
+  std::vector<Call> calls;
+  std::string line;
+  size_t ids = 0;
+  while (std::getline(std::cin, line) && line != "s") {
+    char* end = nullptr;
+    Call call{line[0], strtoull(line.c_str() + 1, &end, 10), 0};
+    call.bytes = strtoull(end, &end, 10);
+    ids = std::max(ids, call.id + 1);
+    if (call.kind == 'a' || call.kind == 'f') calls.push_back(call);
+  }
+  std::vector<void*> live(ids);
+  auto* cuda = allocator::get();
+  const auto start = std::chrono::steady_clock::now();
+  for (const Call& call : calls) {
+    if (call.kind == 'a') {
+      live[call.id] = cuda->raw_alloc(call.bytes);
+    } else if (live[call.id]) {
+      cuda->raw_delete(live[call.id]);
+    }
+  }
+  const auto spent = std::chrono::steady_clock::now() - start;
+  std::cout << calls.size() << ' ' << std::chrono::nanoseconds(spent).count() << '\n';
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -187,8 +220,8 @@ int main(int argc, char** argv) {
   allocator::get()->init(1);
   static char buffer[1 << 20];
   setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
-  const bool settings = argc > 1 && !strcmp(argv[1], "--settings");
-  const int result = settings ? run_settings() : run_operations();
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const int result = mode == "--settings" ? run_settings() : mode == "--time" ? run_timed() : run_operations();
   std::cout.flush();
   fflush(stdout);
   // Without the libraries' destructors: they would give memory back to a device that may be gone.

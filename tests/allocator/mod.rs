@@ -6,7 +6,7 @@
     reason = "each test program uses a part of it"
 )]
 
-pub mod cases;
-pub mod real;
-pub mod rows;
-pub mod traces;
+pub(crate) mod cases;
+pub(crate) mod real;
+pub(crate) mod rows;
+pub(crate) mod traces;

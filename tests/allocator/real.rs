@@ -9,12 +9,12 @@ use super::rows::ROW;
 use super::traces::Op;
 
 /// Where things are: the driver, and what its libraries are called.
-pub struct Driver {
+pub(crate) struct Driver {
     program: PathBuf,
 }
 
 /// The driver, built at the first call; `None` (and a line that says why) where there is no libtorch.
-pub fn driver() -> Option<&'static Driver> {
+pub(crate) fn driver() -> Option<&'static Driver> {
     static DRIVER: OnceLock<Option<Driver>> = OnceLock::new();
     DRIVER
         .get_or_init(|| match build() {
@@ -83,7 +83,7 @@ impl Driver {
     }
 
     /// Feeds operations to the real allocator; its rows can be read while it runs, then its snapshot.
-    pub fn run<I>(&self, settings: &str, total_bytes: u64, order: &str, ops: I) -> Run
+    pub(crate) fn run<I>(&self, settings: &str, total_bytes: u64, order: &str, ops: I) -> Run
     where
         I: Iterator<Item = Op> + Send + 'static,
     {
@@ -110,8 +110,27 @@ impl Driver {
         Run { child, output }
     }
 
+    /// How long the real allocator takes for allocations and frees alone, on the default stream: count and
+    /// nanoseconds.
+    pub(crate) fn time(&self, ops: &[Op]) -> (u64, u64) {
+        let mut child = self
+            .command()
+            .arg("--time")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = BufWriter::new(child.stdin.take().unwrap());
+        ops.iter().for_each(|op| writeln!(input, "{op}").unwrap());
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (count, ns) = text.trim().split_once(' ').unwrap();
+        (count.parse().unwrap(), ns.parse().unwrap())
+    }
+
     /// What the real library makes of settings texts: `ok ...`, `error ...` or `std ...` for each.
-    pub fn settings(&self, texts: &[String]) -> Vec<String> {
+    pub(crate) fn settings(&self, texts: &[String]) -> Vec<String> {
         let mut child = self
             .command()
             .arg("--settings")
@@ -131,14 +150,14 @@ impl Driver {
 }
 
 /// A running driver.
-pub struct Run {
+pub(crate) struct Run {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
 }
 
 impl Run {
     /// The answer to the next operation.
-    pub fn row(&mut self) -> [i64; ROW] {
+    pub(crate) fn row(&mut self) -> [i64; ROW] {
         let mut bytes = [0; ROW * 8];
         self.output
             .read_exact(&mut bytes)
@@ -151,7 +170,7 @@ impl Run {
     }
 
     /// Segments and blocks after the last operation, by address.
-    pub fn snapshot(mut self) -> Vec<i64> {
+    pub(crate) fn snapshot(mut self) -> Vec<i64> {
         let mut bytes = Vec::new();
         self.output.read_to_end(&mut bytes).unwrap();
         assert!(self.child.wait().unwrap().success());

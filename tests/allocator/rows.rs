@@ -10,14 +10,14 @@ use inspect_checkpoint::simulate::{
 use super::traces::Op;
 
 /// Numbers of a row: the answer, nine statistics of three pools with four values each, counters.
-pub const ROW: usize = 1 + 9 * 3 * 4 + 2 + 2 * 4 + 3 + 1;
+pub(crate) const ROW: usize = 1 + 9 * 3 * 4 + 2 + 2 * 4 + 3 + 1;
 
-pub const OUT_OF_MEMORY: i64 = -1;
-pub const NO_BLOCK: i64 = -2;
-pub const NOT_AN_ALLOCATION: i64 = -3;
+pub(crate) const OUT_OF_MEMORY: i64 = -1;
+pub(crate) const NO_BLOCK: i64 = -2;
+pub(crate) const NOT_AN_ALLOCATION: i64 = -3;
 
 /// What a number of a row is.
-pub fn column(index: usize) -> String {
+pub(crate) fn column(index: usize) -> String {
     const POOLS: [&str; 3] = ["all", "small_pool", "large_pool"];
     const VALUES: [&str; 4] = ["current", "peak", "allocated", "freed"];
     const REST: [&str; 14] = [
@@ -48,13 +48,13 @@ pub fn column(index: usize) -> String {
 }
 
 /// The simulator with its live blocks by the trace's numbers.
-pub struct Simulated {
-    pub allocator: Allocator,
+pub(crate) struct Simulated {
+    pub(crate) allocator: Allocator,
     live: HashMap<u64, BlockId>,
 }
 
 impl Simulated {
-    pub fn new(settings: &str, total_bytes: u64, placement: Placement) -> Self {
+    pub(crate) fn new(settings: &str, total_bytes: u64, placement: Placement) -> Self {
         let conf = AllocConf::parse(settings).unwrap();
         Self {
             allocator: Allocator::new(conf, DeviceLimits { total_bytes }, placement),
@@ -63,7 +63,7 @@ impl Simulated {
     }
 
     /// Does one operation; the answer is what the driver's would be.
-    pub fn run(&mut self, op: Op) -> i64 {
+    pub(crate) fn run(&mut self, op: Op) -> i64 {
         match op {
             Op::Alloc { id, bytes, stream } => match self.allocator.alloc(bytes, stream) {
                 Ok(None) => return NO_BLOCK,
@@ -91,7 +91,7 @@ impl Simulated {
     }
 
     /// The state as the driver writes it.
-    pub fn row(&self, answer: i64) -> [i64; ROW] {
+    pub(crate) fn row(&self, answer: i64) -> [i64; ROW] {
         let stats = self.allocator.stats();
         let mut row = [0; ROW];
         row[0] = answer;
@@ -132,7 +132,7 @@ impl Simulated {
     }
 
     /// All segments and blocks as the driver writes them.
-    pub fn snapshot(&self) -> Vec<i64> {
+    pub(crate) fn snapshot(&self) -> Vec<i64> {
         let segments = self.allocator.segments();
         let mut numbers = vec![segments.len() as i64];
         for segment in segments {

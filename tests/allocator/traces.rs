@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-pub const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// What a trace does besides allocating and freeing, in operations per million.
 #[derive(Clone, Copy)]
-pub struct Mix {
-    pub streams: u64,
-    pub empty_ppm: u64,
-    pub fraction_ppm: u64,
+pub(crate) struct Mix {
+    pub(crate) streams: u64,
+    pub(crate) empty_ppm: u64,
+    pub(crate) fraction_ppm: u64,
     /// Settings to choose from when settings change at run time.
-    pub settings: &'static [&'static str],
+    pub(crate) settings: &'static [&'static str],
 }
 
 /// One call on the allocator.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     Alloc { id: u64, bytes: u64, stream: u64 },
     Free { id: u64 },
     EmptyCache,
@@ -42,22 +42,22 @@ impl fmt::Display for Op {
 }
 
 /// SplitMix64: small, good enough, and the same on every machine.
-pub struct Numbers(u64);
+pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// A seed from a name.
-    pub fn named(name: &str, seed: u64) -> Self {
+    pub(crate) fn named(name: &str, seed: u64) -> Self {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         Self(hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -65,25 +65,25 @@ impl Numbers {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// `low..=high`.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    pub fn ratio(&mut self) -> f64 {
+    pub(crate) fn ratio(&mut self) -> f64 {
         self.below(1 << 53) as f64 / (1_u64 << 53) as f64
     }
 
     /// 2 to a power that is evenly spread.
-    pub fn log(&mut self, low: f64, high: f64) -> u64 {
+    pub(crate) fn log(&mut self, low: f64, high: f64) -> u64 {
         (low + self.ratio() * (high - low)).exp2() as u64
     }
 }
@@ -128,7 +128,7 @@ const EDGES: [u64; 18] = [
 ];
 
 /// An endless random trace.
-pub struct Trace {
+pub(crate) struct Trace {
     numbers: Numbers,
     mix: Mix,
     budget: u64,
@@ -143,7 +143,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    pub fn new(mut numbers: Numbers, total_bytes: u64, mix: Mix) -> Self {
+    pub(crate) fn new(mut numbers: Numbers, total_bytes: u64, mix: Mix) -> Self {
         let layers = (0..60).map(|_| numbers.log(4.0, 25.5)).collect();
         let large = total_bytes >= 8 << 30;
         Self {
