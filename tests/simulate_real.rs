@@ -4,6 +4,16 @@
 //! `INSPECT_ALLOCATOR_OPS` sets the number of operations of all cases together (default one million),
 //! `INSPECT_ALLOCATOR_SEED` another seed, `INSPECT_ALLOCATOR_CASES` a part of the cases by name.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a test program"
+)]
+
 mod allocator;
 
 use allocator::cases::{CASES, Case};

@@ -1,5 +1,15 @@
 //! How fast the simulator is, beside PyTorch's real allocator on the same calls. `scripts/bench_allocator` runs it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_possible_wrap,
+    reason = "a test program"
+)]
+
 mod allocator;
 
 use std::time::Instant;

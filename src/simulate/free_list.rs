@@ -45,10 +45,6 @@ impl Entry {
 
     /// The block's size in bytes.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "what is left are the 41 bits of the size"
-    )]
     pub(super) fn size(self) -> u64 {
         (self.0 >> (ADDRESS_BITS + INDEX_BITS)) as u64 * MIN_BLOCK_BYTES
     }

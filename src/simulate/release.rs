@@ -173,8 +173,12 @@ impl Allocator {
                 }
             }
         }
-        whole.into_iter().for_each(|index| self.give_back(index));
-        pages.into_iter().for_each(|index| self.unmap(index));
+        for index in whole {
+            self.give_back(index);
+        }
+        for index in pages {
+            self.unmap(index);
+        }
     }
 
     /// Garbage collection needs both a threshold and a limit.
