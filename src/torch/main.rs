@@ -1,3 +1,22 @@
-//! The engine: `inspect-torch`.
+//! The engine `inspect-torch`: loads a TorchScript module, runs it in libtorch and writes the trace.
+//!
+//! It is a child of the front `inspect`, and speaks the protocol of `inspect_checkpoint::engine::protocol`: one
+//! request on stdin, JSON lines on stdout. It decides nothing about reports; it says what happened.
 
-fn main() {}
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod dtype;
+mod failure;
+mod ffi;
+mod inputs;
+mod optim;
+mod output;
+mod record;
+mod run;
+mod signature;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    run::main()
+}

@@ -1,0 +1,169 @@
+//! What can end a task early, as the protocol says it.
+
+use inspect_checkpoint::engine::protocol::{Failed, FailureKind, Signature};
+
+use crate::ffi::TorchError;
+
+/// A task that did not work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// To be told to the front.
+    #[error("{}", .0.message)]
+    Told(Box<Failed>),
+    /// Nobody listens any more.
+    #[error("cannot write to the front")]
+    Output(#[from] std::io::Error),
+}
+
+impl Failure {
+    /// A failure of `kind` with one sentence.
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure::Told(Box::new(Failed {
+            kind,
+            message: message.into(),
+            detail: Vec::new(),
+            signature: None,
+        }))
+    }
+
+    /// An input that does not fit, with the schema.
+    pub(crate) fn input(message: impl Into<String>, signature: &Signature) -> Failure {
+        Failure::Told(Box::new(Failed {
+            kind: FailureKind::InputMismatch,
+            message: message.into(),
+            detail: Vec::new(),
+            signature: Some(signature.clone()),
+        }))
+    }
+
+    /// libtorch's own error, of `kind` unless memory ran out.
+    pub(crate) fn torch(kind: FailureKind, error: &TorchError) -> Failure {
+        let (message, detail) = reason(&error.message);
+        let kind = if error.out_of_memory {
+            FailureKind::OutOfMemory
+        } else {
+            kind
+        };
+        Failure::Told(Box::new(Failed {
+            kind,
+            message,
+            detail,
+            signature: None,
+        }))
+    }
+}
+
+impl From<TorchError> for Failure {
+    fn from(error: TorchError) -> Self {
+        Failure::torch(FailureKind::Internal, &error)
+    }
+}
+
+impl From<tch::TchError> for Failure {
+    fn from(error: tch::TchError) -> Self {
+        let text = error.to_string();
+        let out_of_memory = text.contains("out of memory");
+        Failure::torch(
+            FailureKind::Internal,
+            &TorchError {
+                out_of_memory,
+                message: text,
+            },
+        )
+    }
+}
+
+/// Most lines of the model's own stack that are worth reading.
+const MAX_DETAIL_LINES: usize = 12;
+
+/// Cuts libtorch's text to its reason and to the model's own stack. An error of TorchScript's interpreter reads
+/// `The following operation failed ...`, the stack, and last `RuntimeError: reason`; others begin with the reason.
+/// C++ frames and source positions of libtorch itself help nobody and are dropped.
+fn reason(text: &str) -> (String, Vec<String>) {
+    let mut lines: Vec<&str> = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !is_cpp_frame(line))
+        .collect();
+    let mut message = None;
+    if lines
+        .first()
+        .is_some_and(|line| line.starts_with("The following operation failed"))
+    {
+        lines.remove(0);
+        if let Some(at) = lines.iter().rposition(|line| is_exception(line)) {
+            let cause = lines.split_off(at);
+            let first = cause
+                .first()
+                .map(|line| without_class(line))
+                .unwrap_or_default();
+            message = Some(
+                std::iter::once(first)
+                    .chain(cause.into_iter().skip(1).map(str::to_owned))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            );
+        }
+    }
+    let message = message.unwrap_or_else(|| {
+        if lines.is_empty() {
+            "no reason given".to_owned()
+        } else {
+            lines.remove(0).to_owned()
+        }
+    });
+    let mut detail: Vec<String> = lines
+        .into_iter()
+        .filter(|line| !line.trim().is_empty())
+        .map(str::to_owned)
+        .collect();
+    detail.truncate(MAX_DETAIL_LINES);
+    (message.trim().to_owned(), detail)
+}
+
+fn is_exception(line: &str) -> bool {
+    line.split_once(": ").is_some_and(|(class, _)| {
+        !class.is_empty()
+            && class.ends_with("Error") | class.ends_with("Exception")
+            && class
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '_')
+    })
+}
+
+fn without_class(line: &str) -> String {
+    let text = line.split_once(": ").map_or(line, |(_, rest)| rest);
+    text.to_owned()
+}
+
+fn is_cpp_frame(line: &str) -> bool {
+    line.starts_with("frame #") || line.starts_with("Exception raised from ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_comes_first() {
+        let text = "The following operation failed in the TorchScript interpreter.\n\
+                    Traceback of TorchScript, serialized code (most recent call last):\n\
+                    \x20 File \"code/__torch__.py\", line 7, in forward\n\
+                    \x20   return torch.linear(x, self.weight)\n\
+                    RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x4 and 3x2)\n";
+        let (message, detail) = reason(text);
+        assert_eq!(
+            message,
+            "mat1 and mat2 shapes cannot be multiplied (1x4 and 3x2)"
+        );
+        assert_eq!(detail.len(), 3);
+    }
+
+    #[test]
+    fn frames_of_libtorch_are_dropped() {
+        let (message, detail) =
+            reason("open file failed\nException raised from x at y.cpp:3\nframe #0: a + 0x1\n");
+        assert_eq!(message, "open file failed");
+        assert!(detail.is_empty());
+    }
+}

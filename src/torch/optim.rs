@@ -1,0 +1,1 @@
+//! torch.optim's optimizers, step for step as Python runs them.

@@ -1,0 +1,433 @@
+//! The tasks: say hello, say a schema, run a model once and write down everything.
+
+use std::io::{self, BufRead};
+use std::process::ExitCode;
+
+use inspect_checkpoint::engine::protocol::{
+    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Hello, Inputs, Message, Mode, ModuleTensor,
+    ModuleTensorRole, PROTOCOL, Request, RunRequest, Task,
+};
+use inspect_checkpoint::trace::{
+    AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION,
+};
+use tch::Tensor;
+
+use crate::dtype;
+use crate::failure::Failure;
+use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
+use crate::inputs::{self, Place};
+use crate::output::Output;
+use crate::record::{Decoder, Malformed};
+use crate::signature::Method;
+
+type Stdout = Output<io::Stdout>;
+
+/// Reads the request, does it, and ends with `done` or `failed`.
+pub(crate) fn main() -> ExitCode {
+    let mut output = Output::new(io::stdout());
+    let ended = serve(&mut output).and_then(|message| Ok(output.message(&message)?));
+    let ended = match ended {
+        Err(Failure::Told(failed)) => output
+            .message(&Message::Failed(*failed))
+            .map_err(Failure::from),
+        other => other,
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE, // the front has gone: nobody to tell
+    }
+}
+
+fn serve(output: &mut Stdout) -> Result<Message, Failure> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let request: Request = match serde_json::from_str(&line) {
+        Ok(request) => request,
+        Err(error) => {
+            output.message(&Message::Hello(hello(Vec::new())))?;
+            return Err(Failure::new(
+                FailureKind::BadRequest,
+                format!("the request cannot be read: {error}"),
+            ));
+        }
+    };
+    let devices = if matches!(request.task, Task::Hello) {
+        devices()
+    } else {
+        vec![cpu()]
+    };
+    output.message(&Message::Hello(hello(devices)))?;
+    if request.protocol != PROTOCOL {
+        return Err(Failure::new(
+            FailureKind::BadRequest,
+            format!("expected protocol {PROTOCOL}, found {}", request.protocol),
+        ));
+    }
+    if let Some(threads) = request.threads {
+        tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    }
+    ffi::plain_executor()?;
+    let mut done = Done::default();
+    match request.task {
+        Task::Hello => {}
+        Task::Signature { file, method } => {
+            output.progress("loading")?;
+            let module = load(&file, true)?;
+            done.signature = Some(Method::of(&module, &method)?.signature);
+        }
+        Task::Run(run) => run_task(output, &run, &mut done)?,
+    }
+    done.trace_lines = output.trace_lines;
+    Ok(Message::Done(Box::new(done)))
+}
+
+fn hello(devices: Vec<DeviceInfo>) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        build_id: BUILD_ID.to_owned(),
+        libtorch_version: ffi::libtorch_version(),
+        devices,
+        sandbox: None,
+    }
+}
+
+fn cpu() -> DeviceInfo {
+    DeviceInfo {
+        id: "cpu".to_owned(),
+        name: None,
+        total_bytes: None,
+        unavailable: None,
+    }
+}
+
+/// Every device this libtorch could use; opening CUDA takes a quarter of a second, so only when asked.
+fn devices() -> Vec<DeviceInfo> {
+    let mut all = vec![cpu()];
+    let mut cuda = DeviceInfo {
+        id: "cuda".to_owned(),
+        name: None,
+        total_bytes: None,
+        unavailable: None,
+    };
+    match ffi::open_cuda() {
+        Ok(None) => cuda.unavailable = Some("this libtorch was built without CUDA".to_owned()),
+        Ok(Some(0)) => cuda.unavailable = Some("no GPU, or no driver for it".to_owned()),
+        Ok(Some(_)) => {
+            cuda.id = "cuda:0".to_owned();
+            cuda.total_bytes = cuda::memory_info().ok().map(|(_, total)| total);
+        }
+        Err(error) => cuda.unavailable = Some(error.message),
+    }
+    all.push(cuda);
+    all
+}
+
+fn load(file: &std::path::Path, skip_data: bool) -> Result<Module, Failure> {
+    let path = file.to_str().ok_or_else(|| {
+        Failure::new(
+            FailureKind::Load,
+            "libtorch opens only files whose path is UTF-8",
+        )
+    })?;
+    Module::load(path, "cpu", skip_data).map_err(|error| Failure::torch(FailureKind::Load, &error))
+}
+
+/// What a run needs to know of its device.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    device: Device,
+    place: Place,
+}
+
+impl Target {
+    fn open(device: Device) -> Result<Target, Failure> {
+        let place = match device {
+            Device::Cpu => Place {
+                device: tch::Device::Cpu,
+                computes: true,
+            },
+            Device::Cuda(0) => Place {
+                device: tch::Device::Cuda(0),
+                computes: true,
+            },
+            Device::Cuda(index) => {
+                return Err(Failure::new(
+                    FailureKind::Unsupported,
+                    format!(
+                        "only the first visible GPU can be measured, not number {index}: set CUDA_VISIBLE_DEVICES"
+                    ),
+                ));
+            }
+            Device::CudaSim => Place {
+                device: tch::Device::Cuda(0),
+                computes: false,
+            },
+        };
+        if device != Device::Cpu {
+            let unsupported = |message: String| Failure::new(FailureKind::Unsupported, message);
+            match ffi::open_cuda()
+                .map_err(|error| Failure::torch(FailureKind::Unsupported, &error))?
+            {
+                None => {
+                    return Err(unsupported(
+                        "this libtorch was built without CUDA".to_owned(),
+                    ));
+                }
+                Some(0) => {
+                    return Err(unsupported(format!("libtorch finds no GPU for `{device}`")));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Target { device, place })
+    }
+
+    fn on_cuda(&self) -> bool {
+        self.device != Device::Cpu
+    }
+
+    fn torch_name(&self) -> &'static str {
+        if self.on_cuda() { "cuda" } else { "cpu" }
+    }
+}
+
+/// A run in progress: where its events go.
+struct Session<'a> {
+    output: &'a mut Stdout,
+    decoder: Decoder,
+    target: Target,
+}
+
+impl From<Malformed> for Failure {
+    fn from(error: Malformed) -> Self {
+        Failure::new(FailureKind::Internal, error.to_string())
+    }
+}
+
+impl Session<'_> {
+    /// Writes what was recorded since the last time.
+    fn flush(&mut self) -> Result<(), Failure> {
+        let (decoder, output) = (&mut self.decoder, &mut *self.output);
+        recording::drain(|words| {
+            decoder.decode(words, |event| output.event(&event).map_err(Failure::from))
+        })?
+    }
+
+    /// Runs `body` as a phase: its events between a `phase` and a `phase_end`, also when it fails.
+    fn phase<T>(
+        &mut self,
+        name: PhaseName,
+        step: Option<u32>,
+        body: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let stage = step.map_or_else(
+            || name.name().to_owned(),
+            |step| format!("{}, step {step}", name.name()),
+        );
+        self.output.progress(&stage)?;
+        self.flush()?;
+        let before = if self.target.on_cuda() {
+            cuda::reset_peaks()?;
+            Some(cuda::stats()?)
+        } else {
+            None
+        };
+        self.output.event(&Event::Phase {
+            t: recording::now(),
+            name,
+            step,
+        })?;
+        let result = body(self);
+        let t = recording::now();
+        self.flush()?;
+        let stats = match before {
+            Some(before) => Some(difference(&before, &cuda::stats()?)),
+            None => None,
+        };
+        self.output.event(&Event::PhaseEnd { t, stats })?;
+        result
+    }
+
+    /// Says what the memory of a tensor is for.
+    fn label(&mut self, tensor: &Tensor, category: Category, name: &str) -> Result<(), Failure> {
+        let id = recording::allocation_of(tensor)?;
+        self.flush()?;
+        if let Some(id) = id {
+            self.output.event(&Event::Label {
+                id,
+                category,
+                name: name.to_owned(),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn difference(before: &cuda::Stats, after: &cuda::Stats) -> AllocatorStats {
+    let stat = |before: cuda::Stat, after: cuda::Stat| Stat {
+        current: after.current,
+        peak: after.peak,
+        start: before.current,
+    };
+    AllocatorStats {
+        requested_bytes: stat(before.requested, after.requested),
+        allocated_bytes: stat(before.allocated, after.allocated),
+        active_bytes: stat(before.active, after.active),
+        reserved_bytes: stat(before.reserved, after.reserved),
+        num_alloc_retries: after.retries,
+        num_ooms: after.ooms,
+    }
+}
+
+fn run_task(output: &mut Stdout, run: &RunRequest, done: &mut Done) -> Result<(), Failure> {
+    let target = Target::open(run.device)?;
+    tch::manual_seed(i64::from_ne_bytes(run.seed.to_ne_bytes()));
+    recording::start(target.torch_name())?;
+    output.event(&Event::Header(Header {
+        version: TRACE_VERSION,
+        device: run.device.to_string(),
+        libtorch_version: ffi::libtorch_version(),
+        mode: match run.mode {
+            Mode::Inference => "inference".to_owned(),
+            Mode::Training { .. } => "train".to_owned(),
+        },
+        method: run.method.clone(),
+    }))?;
+    let mut session = Session {
+        output,
+        decoder: Decoder::default(),
+        target,
+    };
+    let outcome = run_phases(&mut session, run, done);
+    recording::stop()?;
+    session.flush()?;
+    outcome
+}
+
+fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> Result<(), Failure> {
+    let (module, tensors) =
+        session.phase(PhaseName::Load, None, |session| load_phase(session, run))?;
+    done.module_tensors = Some(
+        tensors
+            .iter()
+            .map(module_tensor)
+            .collect::<Result<_, _>>()?,
+    );
+    let method = Method::of(&module, &run.method)?;
+    done.signature = Some(method.signature.clone());
+    let arguments = session.phase(PhaseName::Inputs, None, |session| {
+        let given = match &run.inputs {
+            Inputs::Arguments(given) => given,
+            Inputs::File(_) => {
+                return Err(Failure::new(
+                    FailureKind::Unsupported,
+                    "real inputs from a file are not read yet",
+                ));
+            }
+        };
+        let values = inputs::arguments(&module, &method, given, session.target.place)?;
+        for (path, tensor) in values.tensors()? {
+            session.label(&tensor, Category::Inputs, &path)?;
+        }
+        Ok(values)
+    })?;
+    module.mark()?;
+    let autocast = run.autocast.as_deref().map(scalar_type).transpose()?;
+    match &run.mode {
+        Mode::Inference => {
+            let _no_grad = tch::no_grad_guard();
+            forward(session, &module, run, &method, arguments, None, autocast).map(|_outputs| ())
+        }
+        Mode::Training { .. } => Err(Failure::new(
+            FailureKind::Unsupported,
+            "training runs are not supported yet",
+        )),
+    }
+}
+
+fn load_phase(
+    session: &mut Session<'_>,
+    run: &RunRequest,
+) -> Result<(Module, Vec<NamedTensor>), Failure> {
+    let target = session.target;
+    let module = load(&run.file, !target.place.computes)?;
+    module.train(matches!(run.mode, Mode::Training { .. }))?;
+    let cast = run.cast.as_deref().map(scalar_type).transpose()?;
+    if target.on_cuda() || cast.is_some() {
+        module.to(target.torch_name(), cast)?;
+    }
+    let tensors = module.tensors()?;
+    for one in &tensors {
+        let category = if one.is_buffer {
+            Category::Buffers
+        } else {
+            Category::Parameters
+        };
+        session.label(&one.tensor, category, &one.name)?;
+    }
+    Ok((module, tensors))
+}
+
+/// Calls the method once; what it returned stays alive until the caller drops it.
+fn forward(
+    session: &mut Session<'_>,
+    module: &Module,
+    run: &RunRequest,
+    method: &Method,
+    mut arguments: Values,
+    step: Option<u32>,
+    autocast: Option<i8>,
+) -> Result<Values, Failure> {
+    let device = session.target.torch_name();
+    session.phase(PhaseName::Forward, step, |_session| {
+        if let Some(dtype) = autocast {
+            ffi::set_autocast(device, dtype, true)?;
+        }
+        recording::operators(true)?;
+        let outcome = module.run(&run.method, &mut arguments);
+        recording::operators(false)?;
+        if let Some(dtype) = autocast {
+            ffi::set_autocast(device, dtype, false)?;
+        }
+        outcome.map_err(
+            |error| match Failure::torch(FailureKind::ModelError, &error) {
+                Failure::Told(mut told) => {
+                    told.signature = Some(method.signature.clone());
+                    Failure::Told(told)
+                }
+                other => other,
+            },
+        )?;
+        Ok(arguments)
+    })
+}
+
+fn scalar_type(name: &str) -> Result<i8, Failure> {
+    dtype::scalar_type(name).ok_or_else(|| {
+        Failure::new(
+            FailureKind::Unsupported,
+            format!("libtorch has no dtype `{name}`"),
+        )
+    })
+}
+
+fn module_tensor(one: &NamedTensor) -> Result<ModuleTensor, Failure> {
+    let tensor = &one.tensor;
+    let (kind, bytes) = ffi::tensor_info(tensor)?;
+    let shape: Vec<u64> = tensor
+        .size()
+        .iter()
+        .map(|size| u64::try_from(*size).unwrap_or(0))
+        .collect();
+    Ok(ModuleTensor {
+        name: one.name.clone(),
+        role: if one.is_buffer {
+            ModuleTensorRole::Buffer
+        } else {
+            ModuleTensorRole::Parameter
+        },
+        dtype: dtype::name_of(kind),
+        bytes,
+        shape,
+    })
+}

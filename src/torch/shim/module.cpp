@@ -1,0 +1,323 @@
+// Modules: loading, moving, naming, marking, running.
+
+#include "common.h"
+
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <set>
+#include <functional>
+#include <sstream>
+#include <unordered_map>
+
+namespace {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Module;
+using torch::jit::Node;
+using torch::jit::Operator;
+using torch::jit::Stack;
+
+// Marks in the graph: the interpreter runs them like any operator, so they stand exactly where a module's method
+// begins and ends, however often it is called. Conservative alias analysis keeps every pass from moving them.
+torch::jit::RegisterOperators marks({
+    Operator(
+        "inspect::enter(Any self) -> ()",
+        [](Stack& stack) { shim::on_enter(torch::jit::pop(stack)); },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+    Operator(
+        "inspect::exit(Any self, Any result) -> ()",
+        [](Stack& stack) {
+          IValue result = torch::jit::pop(stack);
+          IValue self = torch::jit::pop(stack);
+          shim::on_exit(self, result);
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE),
+});
+
+// Reads a file, but leaves the memory of large reads untouched: pages nobody wrote cost nothing. Used where no
+// arithmetic is done (the simulated device). Only stored records are read in one piece; compressed ones, and whatever
+// is small, are read as they are.
+class File : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  File(const char* path, bool skip_data) : fd_(open(path, O_RDONLY | O_CLOEXEC)), skip_data_(skip_data) {
+    struct stat st {};
+    TORCH_CHECK(fd_ >= 0 && fstat(fd_, &st) == 0, "cannot open the file: ", std::strerror(errno));
+    size_ = static_cast<size_t>(st.st_size);
+  }
+  ~File() override {
+    if (fd_ >= 0) {
+      close(fd_);
+    }
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  size_t size() const override { return size_; }
+
+  size_t read(uint64_t pos, void* buf, size_t n, const char*) const override {
+    constexpr size_t kSmall = 1 << 20; // the archive's own readers use buffers of 64 KiB; code and pickles are smaller
+    if (skip_data_ && n > kSmall && pos < size_ && n <= size_ - pos) {
+      return n;
+    }
+    size_t done = 0;
+    while (done < n) {
+      ssize_t got = pread(fd_, static_cast<char*>(buf) + done, n - done, static_cast<off_t>(pos + done));
+      if (got < 0 && errno == EINTR) {
+        continue;
+      }
+      if (got <= 0) {
+        break;
+      }
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  int fd_;
+  bool skip_data_;
+  size_t size_ = 0;
+};
+
+// Moves tensors one by one and keeps shared memory shared.
+class Mover {
+ public:
+  Mover(c10::Device device, int scalar_type) : device_(device), scalar_type_(scalar_type) {}
+
+  void apply(const Module& m) {
+    if (!seen_.insert(m._ivalue().get()).second) {
+      return;
+    }
+    for (const auto& child : m.children()) {
+      apply(child);
+    }
+    for (const auto& p : m.named_parameters(/*recurse=*/false)) {
+      move(p.value);
+    }
+    for (const auto& b : m.named_buffers(/*recurse=*/false)) {
+      move(b.value);
+    }
+  }
+
+ private:
+  void move(const at::Tensor& t) {
+    if (!t.defined() || t.is_quantized() || !t.unsafeGetTensorImpl()->has_storage()) {
+      return;
+    }
+    auto dtype = scalar_type_ >= 0 && (t.is_floating_point() || t.is_complex())
+        ? static_cast<at::ScalarType>(scalar_type_)
+        : t.scalar_type();
+    if (t.device() == device_ && t.scalar_type() == dtype) {
+      return;
+    }
+    at::NoGradGuard no_grad;
+    const void* storage = t.storage().unsafeGetStorageImpl();
+    auto key = std::make_pair(storage, dtype);
+    auto known = moved_.find(key);
+    at::Tensor target;
+    size_t elements = t.storage().nbytes() / t.element_size();
+    bool whole = t.is_non_overlapping_and_dense() && static_cast<size_t>(t.numel()) == elements;
+    if (known != moved_.end()) {
+      target = known->second.as_strided(t.sizes(), t.strides(), t.storage_offset());
+    } else if (whole) {
+      target = t.to(device_, dtype);
+      kept_.push_back(t.storage());
+      moved_.emplace(key, target.as_strided({t.numel()}, {1}, 0));
+    } else {
+      target = t.to(device_, dtype);
+    }
+    t.set_data(target);
+  }
+
+  struct PairHash {
+    size_t operator()(const std::pair<const void*, at::ScalarType>& p) const {
+      return std::hash<const void*>()(p.first) ^ static_cast<size_t>(p.second);
+    }
+  };
+
+  c10::Device device_;
+  int scalar_type_;
+  std::set<const void*> seen_;
+  std::vector<c10::Storage> kept_; // so that no address is met twice
+  std::unordered_map<std::pair<const void*, at::ScalarType>, at::Tensor, PairHash> moved_;
+};
+
+void mark(Graph& graph) {
+  static const auto enter = c10::Symbol::fromQualString("inspect::enter");
+  static const auto exit = c10::Symbol::fromQualString("inspect::exit");
+  auto* self = graph.inputs().at(0);
+  Node* first = graph.create(enter, {self}, 0);
+  graph.prependNode(first);
+  graph.appendNode(graph.create(exit, {self, graph.outputs().at(0)}, 0));
+}
+
+std::string escaped(const std::string& s) {
+  std::ostringstream out;
+  out << '"';
+  for (unsigned char c : s) {
+    if (c == '"' || c == '\\') {
+      out << '\\' << c;
+    } else if (c < 0x20) {
+      char code[8];
+      std::snprintf(code, sizeof code, "\\u%04x", c);
+      out << code;
+    } else {
+      out << c;
+    }
+  }
+  out << '"';
+  return out.str();
+}
+
+// A type as JSON: {"is": "Tensor"}, {"is": "Optional", "of": [{...}]}.
+std::string kind(const c10::TypePtr& type, int depth = 0) {
+  std::string name = c10::typeKindToString(type->kind());
+  name = name.substr(0, name.rfind("Type"));
+  std::string text = "{\"is\":" + escaped(name);
+  auto inner = type->containedTypes();
+  if (!inner.empty() && depth < 8) {
+    text += ",\"of\":[";
+    for (size_t i = 0; i < inner.size(); i++) {
+      text += (i == 0 ? "" : ",") + kind(inner[i], depth + 1);
+    }
+    text += "]";
+  }
+  return text + "}";
+}
+
+std::string default_text(const IValue& v) {
+  std::ostringstream out;
+  if (v.isTensor()) {
+    out << "Tensor";
+  } else if (v.isString()) {
+    out << '\'' << v.toStringRef() << '\'';
+  } else {
+    v.repr(out, [](std::ostream&, const IValue&) { return false; });
+  }
+  return out.str();
+}
+
+} // namespace
+
+int shim_module_load(const char* path, const char* device, int skip_data, shim_module** out, char** error) {
+  return shim::guard(error, [&] {
+    auto reader = std::make_shared<File>(path, skip_data != 0);
+    auto loaded = std::make_unique<shim_module>();
+    loaded->module = torch::jit::load(reader, c10::Device(device));
+    *out = loaded.release();
+  });
+}
+
+void shim_module_free(shim_module* module) { delete module; }
+
+int shim_module_train(shim_module* module, int on, char** error) {
+  return shim::guard(error, [&] {
+    // A frozen module has no `training` attribute: libtorch's own train() adds nothing where there is none.
+    module->module.train(on != 0);
+  });
+}
+
+int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error) {
+  return shim::guard(error, [&] { Mover(c10::Device(device), scalar_type).apply(module->module); });
+}
+
+int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* context, char** error) {
+  return shim::guard(error, [&] {
+    for (const auto& p : module->module.named_parameters()) {
+      at::Tensor t = p.value;
+      visit(context, p.name.c_str(), 0, &t);
+    }
+    for (const auto& b : module->module.named_buffers()) {
+      at::Tensor t = b.value;
+      visit(context, b.name.c_str(), 1, &t);
+    }
+  });
+}
+
+int shim_module_schema(shim_module* module, const char* method, char** out, char** methods, char** error) {
+  return shim::guard(error, [&] {
+    *out = nullptr;
+    *methods = nullptr;
+    auto found = module->module.find_method(method);
+    if (!found) {
+      std::string names;
+      for (const auto& m : module->module.get_methods()) {
+        names += (names.empty() ? "" : "\n") + m.name();
+      }
+      *methods = shim::text(names);
+      return;
+    }
+    const auto& schema = found->function().getSchema();
+    const auto& name = module->module.type()->name();
+    std::string text = "{\"class\":" + escaped(name ? name->name() : "");
+    text += ",\"method\":" + escaped(method);
+    text += ",\"returns\":" + escaped(schema.returns().empty() ? "None" : schema.returns()[0].type()->annotation_str());
+    text += ",\"arguments\":[";
+    for (size_t i = 1; i < schema.arguments().size(); i++) {
+      const auto& a = schema.arguments()[i];
+      text += i == 1 ? "{" : ",{";
+      text += "\"name\":" + escaped(a.name()) + ",\"type\":" + escaped(a.type()->annotation_str());
+      text += ",\"kind\":" + kind(a.type());
+      text += ",\"default\":" + (a.default_value() ? escaped(default_text(*a.default_value())) : std::string("null"));
+      text += "}";
+    }
+    *out = shim::text(text + "]}");
+  });
+}
+
+int shim_module_mark(shim_module* module, char** error) {
+  return shim::guard(error, [&] {
+    shim::name_modules(module->module);
+    std::set<const torch::jit::Function*> done;
+    for (const auto& m : module->module.modules()) {
+      for (const auto& method : m.get_methods()) {
+        auto& function = method.function();
+        if (function.name() == "__setstate__" || function.name() == "__getstate__" || !function.isGraphFunction() ||
+            !done.insert(&function).second) {
+          continue;
+        }
+        auto graph = torch::jit::toGraphFunction(function).graph();
+        if (graph->inputs().empty() || graph->outputs().size() != 1) {
+          continue;
+        }
+        mark(*graph);
+      }
+    }
+  });
+}
+
+int shim_module_run(shim_module* module, const char* method, shim_values* arguments, char** error) {
+  return shim::guard(error, [&] {
+    std::vector<IValue> stack;
+    stack.swap(arguments->stack);
+    auto run = module->module.get_method(method);
+    arguments->stack.push_back(run(std::move(stack)));
+  });
+}
+
+int shim_module_assign(shim_module* module, const char* name, void* tensor, char** error) {
+  return shim::guard(error, [&] {
+    std::string path = name;
+    Module owner = module->module;
+    for (size_t dot; (dot = path.find('.')) != std::string::npos; path = path.substr(dot + 1)) {
+      owner = owner.attr(path.substr(0, dot)).toModule();
+    }
+    at::NoGradGuard no_grad;
+    owner.attr(path).toTensor().copy_(shim::tensor(tensor));
+  });
+}
+
+int shim_tensor_info(const void* tensor, int* scalar_type, int64_t* bytes, char** error) {
+  return shim::guard(error, [&] {
+    const auto& t = shim::tensor(tensor);
+    *scalar_type = static_cast<int>(t.scalar_type());
+    *bytes = t.numel() * static_cast<int64_t>(t.element_size());
+  });
+}

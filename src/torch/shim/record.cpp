@@ -1,0 +1,468 @@
+// The recorder: operators, modules, autograd nodes and allocations as one stream of words (layout in shim.h).
+//
+// Operators come from at::RecordFunction, modules from the marks that module.cpp puts into the graphs, allocations
+// from c10's memory-reporting hook and, on CUDA, from the caching allocator's trace tracker (requested sizes,
+// segments). All writers take one lock; a callback never throws.
+
+#include "common.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using torch::jit::Module;
+
+struct Hash {
+  size_t operator()(const std::vector<int64_t>& v) const {
+    uint64_t h = 1469598103934665603ull;
+    for (int64_t x : v) {
+      h = (h ^ static_cast<uint64_t>(x)) * 1099511628211ull;
+      h ^= h >> 29;
+    }
+    return static_cast<size_t>(h);
+  }
+};
+
+struct ModuleNames {
+  std::string path;                                             // the first one found
+  std::vector<std::pair<const void*, std::string>> parents;     // every (parent, full path)
+  int64_t class_text = -1;
+};
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<int64_t> words, handed_over;
+  std::unordered_map<std::string, int64_t> texts;
+  std::unordered_map<std::vector<int64_t>, int64_t, Hash> sigs;
+  std::unordered_map<const void*, int64_t> live;                // address -> allocation
+  std::unordered_map<const void*, int64_t> foreign;             // address -> allocation from before the recording
+  std::unordered_map<uint64_t, std::pair<int64_t, uint64_t>> requested;  // CUDA address -> requested size, stream
+  std::unordered_map<const void*, ModuleNames> modules;
+  std::vector<int64_t> scratch;
+  int64_t allocations = 0, ops = 0;
+  Clock::time_point start = Clock::now();
+  c10::DeviceType device = c10::DeviceType::CPU;
+  at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
+  std::shared_ptr<c10::DebugInfoBase> reporter;
+};
+
+Recorder& recorder() {
+  static Recorder* r = new Recorder; // never destroyed: threads may outlive main
+  return *r;
+}
+
+std::atomic<bool> recording{false};
+std::atomic<bool> operators_on{false};
+std::atomic<int> threads{0};
+
+int64_t thread_number() {
+  thread_local int number = threads.fetch_add(1);
+  return number;
+}
+
+int64_t now(const Recorder& r) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - r.start).count();
+}
+
+int64_t text_id(Recorder& r, std::string_view s) {
+  auto [at, added] = r.texts.try_emplace(std::string(s), static_cast<int64_t>(r.texts.size()));
+  if (added) {
+    r.words.insert(r.words.end(), {REC_STR, at->second, static_cast<int64_t>(s.size())});
+    size_t first = r.words.size();
+    r.words.resize(first + (s.size() + 7) / 8, 0);
+    std::memcpy(&r.words[first], s.data(), s.size());
+  }
+  return at->second;
+}
+
+// A tensor without plain sizes (nested) is described by its number of elements.
+int64_t sig_id(Recorder& r, const at::Tensor& t) {
+  auto& key = r.scratch;
+  key.clear();
+  key.push_back(static_cast<int64_t>(t.scalar_type()));
+  int64_t numel = 1;
+  if (t.is_nested()) {
+    numel = t.numel();
+    key.push_back(numel);
+  } else {
+    for (int64_t size : t.sizes()) {
+      key.push_back(size);
+      numel *= size;
+    }
+  }
+  auto found = r.sigs.find(key);
+  if (found != r.sigs.end()) {
+    return found->second;
+  }
+  int64_t id = static_cast<int64_t>(r.sigs.size());
+  std::vector<int64_t> sizes(key.begin() + 1, key.end());
+  r.sigs.emplace(key, id);
+  int64_t dtype = text_id(r, c10::toString(t.scalar_type()));
+  int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(t.scalar_type()));
+  r.words.insert(r.words.end(), {REC_SIG, id, dtype, bytes, static_cast<int64_t>(sizes.size())});
+  r.words.insert(r.words.end(), sizes.begin(), sizes.end());
+  return id;
+}
+
+int64_t alloc_id(Recorder& r, const at::Tensor& t) {
+  if (!t.unsafeGetTensorImpl()->has_storage()) {
+    return -1;
+  }
+  const auto& storage = t.storage();
+  const void* address = storage.data();
+  if (address == nullptr) {
+    return -1;
+  }
+  if (auto found = r.live.find(address); found != r.live.end()) {
+    return found->second;
+  }
+  if (auto found = r.foreign.find(address); found != r.foreign.end()) {
+    return found->second;
+  }
+  int64_t id = r.allocations++;
+  r.foreign.emplace(address, id);
+  r.words.insert(r.words.end(), {REC_EXTERN, id, static_cast<int64_t>(storage.nbytes())});
+  return id;
+}
+
+// New texts, sigs and allocations must stand before the event that names them, so an event is built apart.
+using Words = std::vector<int64_t>;
+
+void put_tensor(Recorder& r, Words& out, const at::Tensor& t) {
+  if (!t.defined()) {
+    out.push_back(ARG_NONE);
+    return;
+  }
+  int64_t sig = sig_id(r, t);
+  out.insert(out.end(), {ARG_TENSOR, sig, alloc_id(r, t)});
+}
+
+void put(Recorder& r, Words& out, const c10::IValue& v, int depth) {
+  if (v.isTensor()) {
+    put_tensor(r, out, v.toTensor());
+  } else if (v.isNone()) {
+    out.push_back(ARG_NONE);
+  } else if (v.isInt()) {
+    out.insert(out.end(), {ARG_INT, v.toInt()});
+  } else if (v.isBool()) {
+    out.insert(out.end(), {ARG_BOOL, v.toBool() ? 1 : 0});
+  } else if (v.isDouble()) {
+    double d = v.toDouble();
+    int64_t bits = 0;
+    std::memcpy(&bits, &d, sizeof bits);
+    out.insert(out.end(), {ARG_DOUBLE, bits});
+  } else if (v.isString() && v.toStringRef().size() <= 256) {
+    out.insert(out.end(), {ARG_TEXT, text_id(r, v.toStringRef())});
+  } else if (v.isList() && depth < 8 && v.toListRef().size() <= 100000) {
+    auto items = v.toListRef();
+    out.insert(out.end(), {ARG_LIST, static_cast<int64_t>(items.size())});
+    for (const auto& item : items) {
+      put(r, out, item, depth + 1);
+    }
+  } else if (v.isTuple() && depth < 8) {
+    const auto& items = v.toTupleRef().elements();
+    out.insert(out.end(), {ARG_LIST, static_cast<int64_t>(items.size())});
+    for (const auto& item : items) {
+      put(r, out, item, depth + 1);
+    }
+  } else if (v.isGenericDict() && depth < 8) {
+    auto dict = v.toGenericDict();
+    out.insert(out.end(), {ARG_LIST, static_cast<int64_t>(dict.size())});
+    for (const auto& entry : dict) {
+      put(r, out, entry.value(), depth + 1);
+    }
+  } else {
+    out.insert(out.end(), {ARG_OTHER, text_id(r, v.tagKind())});
+  }
+}
+
+struct OpContext : at::ObserverContext {
+  int64_t id = -1; // -1: an autograd node
+};
+
+std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
+  if (!operators_on.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  try {
+    auto& r = recorder();
+    auto context = std::make_unique<OpContext>();
+    thread_local Words event;
+    event.clear();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    int64_t name = text_id(r, fn.name());
+    int64_t t = now(r), thread = thread_number();
+    if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+      r.words.insert(r.words.end(), {REC_NODE, t, thread, name, fn.seqNr()});
+      return context;
+    }
+    auto inputs = fn.inputs();
+    int64_t id = r.ops++;
+    context->id = id;
+    event.insert(event.end(), {REC_OP, t, thread, id, name, fn.seqNr(), static_cast<int64_t>(inputs.size())});
+    for (const auto& input : inputs) {
+      put(r, event, input, 0);
+    }
+    r.words.insert(r.words.end(), event.begin(), event.end());
+    return context;
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
+  auto* context = static_cast<OpContext*>(base);
+  if (context == nullptr || !recording.load(std::memory_order_relaxed)) {
+    return;
+  }
+  try {
+    auto& r = recorder();
+    thread_local Words event;
+    event.clear();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    int64_t t = now(r);
+    if (context->id < 0) {
+      r.words.insert(r.words.end(), {REC_NODE_END, t, thread_number()});
+      return;
+    }
+    const auto& outputs = fn.outputs();
+    event.insert(event.end(), {REC_END, t, context->id, static_cast<int64_t>(outputs.size())});
+    for (const auto& output : outputs) {
+      put(r, event, output, 0);
+    }
+    r.words.insert(r.words.end(), event.begin(), event.end());
+  } catch (...) {
+  }
+}
+
+void allocated(Recorder& r, void* address, int64_t bytes, int64_t block, uint64_t stream) {
+  int64_t id = r.allocations++;
+  r.live[address] = id;
+  r.foreign.erase(address);
+  r.words.insert(
+      r.words.end(),
+      {REC_ALLOC, now(r), thread_number(), id, bytes, block, reinterpret_cast<int64_t>(address),
+       static_cast<int64_t>(stream)});
+}
+
+struct Reporter : c10::MemoryReportingInfoBase {
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void* address, int64_t size, size_t, size_t, c10::Device device) override {
+    auto& r = recorder();
+    if (!recording.load(std::memory_order_relaxed) || device.type() != r.device || address == nullptr) {
+      return;
+    }
+    try {
+      std::lock_guard<std::mutex> lock(r.mutex);
+      if (size >= 0) {
+        auto known = r.requested.find(reinterpret_cast<uint64_t>(address));
+        if (known == r.requested.end()) {
+          allocated(r, address, size, -1, 0);
+        } else {
+          allocated(r, address, known->second.first, size, known->second.second);
+          r.requested.erase(known);
+        }
+      } else if (auto found = r.live.find(address); found != r.live.end()) {
+        r.words.insert(r.words.end(), {REC_FREE, now(r), found->second});
+        r.live.erase(found);
+      }
+    } catch (...) {
+    }
+  }
+};
+
+// ---- modules
+
+struct Frame {
+  const void* object;
+  std::string path;
+  bool marked; // false: a method of the module that is already on top
+};
+
+std::vector<Frame>& frames() {
+  thread_local std::vector<Frame> stack;
+  return stack;
+}
+
+void name_module(Recorder& r, const Module& m, const std::string& path, int depth) {
+  const void* object = m._ivalue().get();
+  auto [at, added] = r.modules.try_emplace(object);
+  if (!added || depth > 200) {
+    return;
+  }
+  at->second.path = path;
+  const auto& name = m.type()->name();
+  at->second.class_text = text_id(r, name ? name->name() : std::string("Module"));
+  for (const auto& child : m.named_children()) {
+    std::string child_path = path.empty() ? child.name : path + "." + child.name;
+    name_module(r, child.value, child_path, depth + 1);
+    r.modules[child.value._ivalue().get()].parents.emplace_back(object, child_path);
+  }
+}
+
+bool starts_with(const std::string& path, const std::string& prefix) {
+  return prefix.empty() || (path.size() > prefix.size() && path.compare(0, prefix.size(), prefix) == 0 && path[prefix.size()] == '.');
+}
+
+} // namespace
+
+namespace shim {
+
+void name_modules(const Module& root) {
+  auto& r = recorder();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  r.modules.clear();
+  name_module(r, root, "", 0);
+}
+
+// A module that hangs under several parents is named by the parent that is running.
+void on_enter(const c10::IValue& self) {
+  if (!operators_on.load(std::memory_order_relaxed) || !self.isObject()) {
+    return;
+  }
+  auto& r = recorder();
+  auto& stack = frames();
+  const void* object = &self.toObjectRef();
+  if (!stack.empty() && stack.back().object == object) {
+    stack.push_back({object, stack.back().path, false});
+    return;
+  }
+  std::lock_guard<std::mutex> lock(r.mutex);
+  auto found = r.modules.find(object);
+  std::string path;
+  int64_t class_text = -1;
+  if (found != r.modules.end()) {
+    path = found->second.path;
+    class_text = found->second.class_text;
+    if (found->second.parents.size() > 1 && !stack.empty()) {
+      for (const auto& parent : found->second.parents) {
+        if (parent.first == stack.back().object || starts_with(parent.second, stack.back().path)) {
+          path = parent.second;
+          break;
+        }
+      }
+    }
+  }
+  if (class_text < 0) {
+    const auto& name = self.toObjectRef().type()->name();
+    class_text = text_id(r, name ? name->name() : std::string("Module"));
+  }
+  int64_t path_text = text_id(r, path);
+  stack.push_back({object, path, true});
+  r.words.insert(r.words.end(), {REC_ENTER, now(r), thread_number(), path_text, class_text});
+}
+
+void on_exit(const c10::IValue& self, const c10::IValue& result) {
+  auto& stack = frames();
+  if (!operators_on.load(std::memory_order_relaxed) || !self.isObject() || stack.empty() ||
+      stack.back().object != &self.toObjectRef()) {
+    return;
+  }
+  bool marked = stack.back().marked;
+  stack.pop_back();
+  if (!marked) {
+    return;
+  }
+  auto& r = recorder();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  Words tensors;
+  visit_tensors(result, "", [&](const std::string&, const at::Tensor& t) {
+    int64_t sig = sig_id(r, t);
+    tensors.insert(tensors.end(), {sig, alloc_id(r, t)});
+  });
+  r.words.insert(
+      r.words.end(), {REC_EXIT, now(r), thread_number(), static_cast<int64_t>(tensors.size() / 2)});
+  r.words.insert(r.words.end(), tensors.begin(), tensors.end());
+}
+
+void on_cuda_alloc(uint64_t address, int64_t requested, uint64_t stream) {
+  auto& r = recorder();
+  if (!recording.load(std::memory_order_relaxed)) {
+    return;
+  }
+  std::lock_guard<std::mutex> lock(r.mutex);
+  r.requested[address] = {requested, stream};
+}
+
+void on_cuda_segment(int action, uint64_t address, int64_t bytes, uint64_t stream) {
+  auto& r = recorder();
+  if (!recording.load(std::memory_order_relaxed)) {
+    return;
+  }
+  std::lock_guard<std::mutex> lock(r.mutex);
+  r.words.insert(
+      r.words.end(),
+      {REC_SEGMENT, now(r), action, static_cast<int64_t>(address), bytes, static_cast<int64_t>(stream)});
+}
+
+} // namespace shim
+
+int shim_record_start(const char* device_type, char** error) {
+  return shim::guard(error, [&] {
+    auto& r = recorder();
+    TORCH_CHECK(!recording, "a recording is already running");
+    r.device = c10::Device(device_type).type();
+    r.start = Clock::now();
+    r.reporter = std::make_shared<Reporter>();
+    c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, r.reporter);
+    r.callback = at::addGlobalCallback(
+        at::RecordFunctionCallback(on_op, on_op_end)
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+    if (r.device == c10::DeviceType::CUDA) {
+      shim::attach_cuda_tracker();
+    }
+    recording = true;
+  });
+}
+
+int shim_record_stop(char** error) {
+  return shim::guard(error, [&] {
+    auto& r = recorder();
+    recording = false;
+    operators_on = false;
+    if (r.callback != at::INVALID_CALLBACK_HANDLE) {
+      at::removeCallback(r.callback);
+      r.callback = at::INVALID_CALLBACK_HANDLE;
+    }
+  });
+}
+
+int shim_record_operators(int on, char** error) {
+  return shim::guard(error, [&] {
+    operators_on = on != 0;
+    frames().clear();
+  });
+}
+
+int64_t shim_record_now(void) { return now(recorder()); }
+
+int shim_record_drain(const int64_t** words, size_t* count, char** error) {
+  return shim::guard(error, [&] {
+    auto& r = recorder();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.handed_over.clear();
+    r.handed_over.swap(r.words);
+    *words = r.handed_over.data();
+    *count = r.handed_over.size();
+  });
+}
+
+int shim_record_alloc_of(const void* tensor, int64_t* id, char** error) {
+  return shim::guard(error, [&] {
+    auto& r = recorder();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    *id = alloc_id(r, shim::tensor(tensor));
+  });
+}

@@ -1,0 +1,132 @@
+// The C interface between the Rust engine and libtorch's C++: what `tch` lacks.
+//
+// Rules: plain C types; every function returns 0 on success or a SHIM_* kind, and then sets *error to a text that the
+// caller gives back with shim_free_text. Nothing throws across. An object made by a function is freed by its
+// shim_*_free. Tensors cross as `void*` to an at::Tensor, which is what `tch` calls C_tensor.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SHIM_OK = 0, SHIM_ERROR = 1, SHIM_OUT_OF_MEMORY = 2, SHIM_FOREIGN = 3 };
+
+typedef struct shim_module shim_module;
+typedef struct shim_values shim_values;
+
+void shim_free_text(char* text);
+const char* shim_libtorch_version(void);
+
+// ---- process-wide settings (settings.cpp)
+// One executor for all devices: no fusion, no profiling, no optimization that a first run would be needed for.
+int shim_plain_executor(char** error);
+// Opens libtorch_cuda.so. `found` is 0 where this libtorch has none.
+int shim_open_cuda(int* found, int* device_count, char** error);
+int shim_set_autocast(const char* device_type, int scalar_type, int on, char** error);
+int shim_empty_cuda_cache(char** error);
+
+// ---- modules (module.cpp)
+// `device` as libtorch writes it. With skip_data, large records are not read: their memory stays untouched.
+int shim_module_load(const char* path, const char* device, int skip_data, shim_module** out, char** error);
+void shim_module_free(shim_module* module);
+int shim_module_train(shim_module* module, int on, char** error);
+// What nn.Module._apply does: children first, then own parameters, then own buffers; floating-point tensors also get
+// `scalar_type` where it is not negative. Tensors that share memory go on sharing it.
+int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error);
+// Calls back once per parameter and buffer, in named_parameters' and named_buffers' order.
+typedef void (*shim_tensor_visitor)(void* context, const char* name, int is_buffer, void* tensor);
+int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* context, char** error);
+// JSON: {"class", "method", "returns", "arguments": [{"name", "type", "kind": {...}, "default"}]}, or *out = NULL where
+// there is no such method; then *methods lists those that exist.
+int shim_module_schema(shim_module* module, const char* method, char** out, char** methods, char** error);
+// Inserts enter and exit marks into every method; must come before the first run.
+int shim_module_mark(shim_module* module, char** error);
+// Replaces the arguments in `arguments` by what the method returns, as one value.
+int shim_module_run(shim_module* module, const char* method, shim_values* arguments, char** error);
+// Assigns data to a parameter or buffer by name.
+int shim_module_assign(shim_module* module, const char* name, void* tensor, char** error);
+
+// libtorch's number for the dtype, and numel x element size.
+int shim_tensor_info(const void* tensor, int* scalar_type, int64_t* bytes, char** error);
+
+// ---- values (values.cpp): a stack of IValues
+shim_values* shim_values_new(void);
+void shim_values_free(shim_values* values);
+size_t shim_values_len(const shim_values* values);
+int shim_values_push_none(shim_values* values, char** error);
+int shim_values_push_tensor(shim_values* values, const void* tensor, char** error);
+int shim_values_push_int(shim_values* values, int64_t value, char** error);
+int shim_values_push_double(shim_values* values, double value, char** error);
+int shim_values_push_bool(shim_values* values, int value, char** error);
+int shim_values_push_text(shim_values* values, const char* text, char** error);
+// Replaces the last `count` values by one tuple; the method's schema decides later what it becomes.
+int shim_values_tuple(shim_values* values, size_t count, char** error);
+// Replaces the last 2 * `count` values (key, value, key, value, ...) by one dict.
+int shim_values_dict(shim_values* values, size_t count, char** error);
+// Replaces the last `count` tensors by one list of tensors.
+int shim_values_tensor_list(shim_values* values, size_t count, char** error);
+// Replaces the last `count` numbers by one list.
+int shim_values_double_list(shim_values* values, size_t count, char** error);
+// Pushes the default of the method's argument `index`.
+int shim_values_push_default(shim_values* values, shim_module* module, const char* method, size_t index, char** error);
+// Makes value `index` what the method's argument `index` wants, or says why it cannot be.
+int shim_values_fit(shim_values* values, shim_module* module, const char* method, size_t index, char** error);
+// Calls back for every tensor in the stack's values, with its path ("", "0", "out", "1.hidden").
+typedef void (*shim_output_visitor)(void* context, const char* path, void* tensor);
+int shim_values_visit(const shim_values* values, shim_output_visitor visit, void* context, char** error);
+// Calls an operator of the dispatcher with the stack as arguments; the stack then holds its results.
+int shim_values_call(shim_values* values, const char* op, const char* overload, char** error);
+
+// ---- recording (record.cpp)
+// A recording is a stream of 64-bit words; see record.cpp for the layout of each event.
+enum {
+  REC_STR = 1,    // id, byte length, bytes packed 8 a word
+  REC_SIG,        // id, scalar type (text id), bytes, ndim, sizes...
+  REC_ENTER,      // t, thread, path (text id), class (text id)
+  REC_EXIT,       // t, thread, count, (sig, alloc)...
+  REC_OP,         // t, thread, id, name (text id), seq, argument count, arguments...
+  REC_END,        // t, id, result count, results...
+  REC_NODE,       // t, thread, name (text id), seq
+  REC_NODE_END,   // t, thread
+  REC_ALLOC,      // t, thread, id, bytes, block (-1: as bytes), address, stream
+  REC_FREE,       // t, id
+  REC_EXTERN,     // id, bytes
+  REC_SEGMENT     // t, action (0 alloc, 1 free, 2 map, 3 unmap, 4 oom), address, bytes, stream
+};
+enum {
+  ARG_NONE = 0,
+  ARG_TENSOR,     // sig, alloc (-1: none)
+  ARG_INT,        // value
+  ARG_DOUBLE,     // bits
+  ARG_BOOL,       // value
+  ARG_TEXT,       // text id
+  ARG_LIST,       // count, items...
+  ARG_OTHER       // text id of the type's name
+};
+// Starts recording allocations on `device_type` ("cpu" or "cuda") and all operators. One recording a process.
+int shim_record_start(const char* device_type, char** error);
+int shim_record_stop(char** error);
+// Operators and modules are recorded only while this is on; allocations always.
+int shim_record_operators(int on, char** error);
+int64_t shim_record_now(void);
+// Hands over the words so far; they stay valid until the next call.
+int shim_record_drain(const int64_t** words, size_t* count, char** error);
+// The allocation that holds this tensor's storage, -1 for none; may add REC_EXTERN.
+int shim_record_alloc_of(const void* tensor, int64_t* id, char** error);
+
+// ---- CUDA allocator statistics (cuda.cpp)
+typedef struct shim_stat { int64_t current, peak, allocated, freed; } shim_stat;
+typedef struct shim_device_stats {
+  shim_stat requested_bytes, allocated_bytes, active_bytes, reserved_bytes;
+  int64_t num_alloc_retries, num_ooms;
+} shim_device_stats;
+int shim_cuda_stats(shim_device_stats* out, char** error);
+int shim_cuda_reset_peaks(char** error);
+int shim_cuda_memory_info(size_t* free_bytes, size_t* total_bytes, char** error);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,269 @@
+// Values: the arguments and results of methods and operators.
+
+#include "common.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <sstream>
+
+namespace {
+
+using c10::IValue;
+using c10::TypeKind;
+using c10::TypePtr;
+
+std::vector<IValue> take(shim_values* values, size_t count) {
+  TORCH_CHECK(count <= values->stack.size(), "expected ", count, " values on the stack, found ", values->stack.size());
+  auto first = values->stack.end() - static_cast<std::ptrdiff_t>(count);
+  std::vector<IValue> taken(std::make_move_iterator(first), std::make_move_iterator(values->stack.end()));
+  values->stack.erase(first, values->stack.end());
+  return taken;
+}
+
+std::string shown(const IValue& v) {
+  if (v.isTensor()) {
+    return "a tensor";
+  }
+  if (v.isTuple()) {
+    return "a list";
+  }
+  if (v.isGenericDict()) {
+    return "a dict";
+  }
+  std::ostringstream out;
+  out << '`' << v << '`';
+  return out.str();
+}
+
+[[noreturn]] void mismatch(const TypePtr& wanted, const IValue& v) {
+  TORCH_CHECK(false, "expected ", wanted->annotation_str(), ", got ", shown(v));
+}
+
+IValue fit(const TypePtr& type, IValue v);
+
+IValue fit_list(const TypePtr& type, const IValue& v) {
+  auto element = type->containedType(0);
+  if (!v.isTuple()) {
+    mismatch(type, v);
+  }
+  c10::impl::GenericList list(element);
+  for (const auto& item : v.toTupleRef().elements()) {
+    list.push_back(fit(element, item));
+  }
+  return list;
+}
+
+IValue fit_tuple(const TypePtr& type, const IValue& v) {
+  auto elements = type->containedTypes();
+  if (!v.isTuple() || v.toTupleRef().elements().size() != elements.size()) {
+    mismatch(type, v);
+  }
+  std::vector<IValue> items;
+  size_t i = 0;
+  for (const auto& item : v.toTupleRef().elements()) {
+    items.push_back(fit(elements[i++], item));
+  }
+  auto tuple_type = type->cast<c10::TupleType>();
+  return tuple_type && tuple_type->schema() ? IValue(c10::ivalue::Tuple::createNamed(std::move(items), tuple_type))
+                                            : IValue(c10::ivalue::Tuple::create(std::move(items)));
+}
+
+IValue fit_dict(const TypePtr& type, const IValue& v) {
+  if (!v.isGenericDict()) {
+    mismatch(type, v);
+  }
+  auto key = type->containedType(0), value = type->containedType(1);
+  c10::impl::GenericDict dict(key, value);
+  for (const auto& entry : v.toGenericDict()) {
+    dict.insert(fit(key, entry.key()), fit(value, entry.value()));
+  }
+  return dict;
+}
+
+IValue fit_any_of(const TypePtr& type, const IValue& v) {
+  for (const auto& option : type->containedTypes()) {
+    try {
+      return fit(option, v);
+    } catch (const c10::Error&) {
+    }
+  }
+  mismatch(type, v);
+}
+
+// Makes `v` what `type` wants: lists and tuples come as tuples, numbers as int or float.
+IValue fit(const TypePtr& type, IValue v) {
+  switch (type->kind()) {
+    case TypeKind::AnyType:
+      return v;
+    case TypeKind::OptionalType:
+      return v.isNone() ? v : fit(type->expectRef<c10::OptionalType>().getElementType(), std::move(v));
+    case TypeKind::UnionType:
+      return fit_any_of(type, v);
+    case TypeKind::ListType:
+      return fit_list(type, v);
+    case TypeKind::TupleType:
+      return fit_tuple(type, v);
+    case TypeKind::DictType:
+      return fit_dict(type, v);
+    case TypeKind::FloatType:
+      return v.isInt() ? IValue(static_cast<double>(v.toInt())) : v.isDouble() ? v : (mismatch(type, v), v);
+    case TypeKind::DeviceObjType:
+      return v.isString() ? IValue(c10::Device(v.toStringRef())) : (mismatch(type, v), v);
+    default:
+      if (!v.type()->isSubtypeOf(*type)) {
+        mismatch(type, v);
+      }
+      return v;
+  }
+}
+
+const c10::Argument& argument(shim_module* module, const char* method, size_t index) {
+  const auto& all = module->module.get_method(method).function().getSchema().arguments();
+  TORCH_CHECK(index + 1 < all.size(), "the method has ", all.size() - 1, " arguments, none number ", index);
+  return all[index + 1];
+}
+
+} // namespace
+
+namespace shim {
+
+void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor& visit) {
+  auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  if (v.isTensor()) {
+    if (v.toTensor().defined()) {
+      visit(path, v.toTensor());
+    }
+  } else if (v.isList()) {
+    size_t i = 0;
+    for (const auto& item : v.toListRef()) {
+      visit_tensors(item, below(std::to_string(i++)), visit);
+    }
+  } else if (v.isTuple()) {
+    const auto& tuple = v.toTupleRef();
+    auto type = tuple.type();
+    auto names = type && type->schema() ? type->schema()->arguments() : std::vector<c10::Argument>{};
+    size_t i = 0;
+    for (const auto& item : tuple.elements()) {
+      visit_tensors(item, below(i < names.size() ? names[i].name() : std::to_string(i)), visit);
+      i++;
+    }
+  } else if (v.isGenericDict()) {
+    for (const auto& entry : v.toGenericDict()) {
+      std::ostringstream key;
+      if (entry.key().isString()) {
+        key << entry.key().toStringRef();
+      } else {
+        key << entry.key();
+      }
+      visit_tensors(entry.value(), below(key.str()), visit);
+    }
+  } else if (v.isObject() && !v.isModule()) {
+    const auto& object = v.toObjectRef();
+    for (size_t i = 0; i < object.slots().size(); i++) {
+      visit_tensors(object.getSlot(i), below(object.type()->getAttributeName(i)), visit);
+    }
+  }
+}
+
+} // namespace shim
+
+shim_values* shim_values_new(void) { return new (std::nothrow) shim_values; }
+void shim_values_free(shim_values* values) { delete values; }
+size_t shim_values_len(const shim_values* values) { return values->stack.size(); }
+
+int shim_values_push_none(shim_values* values, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(); });
+}
+int shim_values_push_tensor(shim_values* values, const void* tensor, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(shim::tensor(tensor)); });
+}
+int shim_values_push_int(shim_values* values, int64_t value, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(value); });
+}
+int shim_values_push_double(shim_values* values, double value, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(value); });
+}
+int shim_values_push_bool(shim_values* values, int value, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(value != 0); });
+}
+int shim_values_push_text(shim_values* values, const char* text, char** error) {
+  return shim::guard(error, [&] { values->stack.emplace_back(std::string(text)); });
+}
+
+int shim_values_tuple(shim_values* values, size_t count, char** error) {
+  return shim::guard(error, [&] {
+    auto items = take(values, count);
+    values->stack.emplace_back(c10::ivalue::Tuple::create(std::move(items)));
+  });
+}
+
+int shim_values_dict(shim_values* values, size_t count, char** error) {
+  return shim::guard(error, [&] {
+    auto items = take(values, 2 * count);
+    c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
+    for (size_t i = 0; i < items.size(); i += 2) {
+      dict.insert(items[i], items[i + 1]);
+    }
+    values->stack.emplace_back(std::move(dict));
+  });
+}
+
+int shim_values_tensor_list(shim_values* values, size_t count, char** error) {
+  return shim::guard(error, [&] {
+    c10::List<at::Tensor> list;
+    for (auto& item : take(values, count)) {
+      list.push_back(std::move(item).toTensor());
+    }
+    values->stack.emplace_back(std::move(list));
+  });
+}
+
+int shim_values_double_list(shim_values* values, size_t count, char** error) {
+  return shim::guard(error, [&] {
+    c10::List<double> list;
+    for (auto& item : take(values, count)) {
+      list.push_back(item.toDouble());
+    }
+    values->stack.emplace_back(std::move(list));
+  });
+}
+
+int shim_values_push_default(shim_values* values, shim_module* module, const char* method, size_t index, char** error) {
+  return shim::guard(error, [&] {
+    const auto& a = argument(module, method, index);
+    TORCH_CHECK(a.default_value().has_value(), "missing argument `", a.name(), "` of type ", a.type()->annotation_str());
+    values->stack.push_back(*a.default_value());
+  });
+}
+
+int shim_values_fit(shim_values* values, shim_module* module, const char* method, size_t index, char** error) {
+  return shim::guard(error, [&] {
+    auto& value = values->stack.at(index);
+    value = fit(argument(module, method, index).type(), value);
+  });
+}
+
+int shim_values_visit(const shim_values* values, shim_output_visitor visit, void* context, char** error) {
+  return shim::guard(error, [&] {
+    size_t i = 0;
+    for (const auto& value : values->stack) {
+      std::string root = values->stack.size() == 1 ? "" : std::to_string(i++);
+      shim::visit_tensors(value, root, [&](const std::string& path, const at::Tensor& t) {
+        at::Tensor copy = t;
+        visit(context, path.c_str(), &copy);
+      });
+    }
+  });
+}
+
+int shim_values_call(shim_values* values, const char* op, const char* overload, char** error) {
+  return shim::guard(error, [&] {
+    auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(op, overload);
+    const auto& arguments = handle.schema().arguments();
+    for (size_t i = values->stack.size(); i < arguments.size(); i++) {
+      TORCH_CHECK(arguments[i].default_value(), op, " needs argument `", arguments[i].name(), "`");
+      values->stack.push_back(*arguments[i].default_value());
+    }
+    handle.callBoxed(values->stack);
+  });
+}
