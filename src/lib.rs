@@ -7,11 +7,11 @@
 //! Data flows one way; `x -> y` means x may import y:
 //!
 //! ```text
-//! tensor, ui  -> units                        simulate -> trace, units
+//! tensor, ui  -> units, text                  simulate -> trace, units
 //! source      -> units                        estimate -> simulate, trace, checkpoint, units
-//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units
+//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units, text
 //! format      -> source, checkpoint, tensor   engine   -> trace
-//! trace       -> tensor, units                cli      -> units
+//! trace       -> tensor, units                cli      -> units, tensor, ui, engine::protocol
 //! app         -> everything
 //! ```
 
@@ -26,6 +26,7 @@ pub mod report;
 pub mod simulate;
 pub mod source;
 pub mod tensor;
+pub mod text;
 pub mod trace;
 pub mod ui;
 pub mod units;

@@ -1,3 +1,9 @@
 //! The front: `inspect`.
 
-fn main() {}
+use std::process::ExitCode;
+
+use inspect_checkpoint::app;
+
+fn main() -> ExitCode {
+    ExitCode::from(app::main(std::env::args_os()).0)
+}

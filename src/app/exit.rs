@@ -1,0 +1,106 @@
+//! The exit codes, and the one map from what went wrong to one of them.
+
+use std::path::Path;
+
+use crate::engine::EngineError;
+use crate::format::FormatError;
+use crate::ui::{OutputError, Ui};
+
+/// An exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Exit(pub u8);
+
+impl Exit {
+    /// Done, and the answer is yes.
+    pub const OK: Exit = Exit(0);
+    /// Done, and the answer is no.
+    pub const NO: Exit = Exit(1);
+    /// Bad usage, or a file that cannot be read or trusted.
+    pub const INPUT: Exit = Exit(2);
+    /// No engine, it failed, or the model's own code did.
+    pub const ENGINE: Exit = Exit(3);
+    /// Ctrl-C.
+    pub const INTERRUPTED: Exit = Exit(130);
+}
+
+/// Why a command did not do what was asked: text for the user and an exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    error: anyhow::Error,
+    details: Vec<String>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure with this exit code.
+    #[must_use]
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Failure {
+            exit,
+            error: error.into(),
+            details: Vec::new(),
+            hint: None,
+        }
+    }
+
+    /// Bad usage or input, in one sentence.
+    #[must_use]
+    pub fn input(message: String) -> Self {
+        Failure::new(Exit::INPUT, anyhow::Error::msg(message))
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A file that could not be read.
+    pub fn unreadable(path: &Path, error: FormatError) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        let error = match error {
+            // Names the path itself.
+            FormatError::Source(source) => anyhow::Error::new(source),
+            other => anyhow::Error::new(other).context(format!("cannot read `{}`", path.display())),
+        };
+        Failure {
+            hint,
+            ..Failure::new(Exit::INPUT, error)
+        }
+    }
+
+    /// Tells the user.
+    pub fn show(&self, ui: &Ui) {
+        let mut causes: Vec<String> = self
+            .error
+            .chain()
+            .skip(1)
+            .map(ToString::to_string)
+            .collect();
+        causes.extend(self.details.iter().cloned());
+        ui.error(&self.error.to_string(), &causes, self.hint.as_deref());
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        let exit = match error {
+            EngineError::Interrupted => Exit::INTERRUPTED,
+            _ => Exit::ENGINE,
+        };
+        Failure {
+            details: error.details(),
+            hint: error.hint(),
+            ..Failure::new(exit, error)
+        }
+    }
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        Failure::new(Exit::INPUT, error)
+    }
+}

@@ -1,0 +1,188 @@
+//! `inspect FILE...`: look at checkpoints, and run them where inputs are given.
+
+use std::path::Path;
+
+use super::run::{self, Ran};
+use super::{Context, Exit, Failure};
+use crate::checkpoint::{Checkpoint, Verdict};
+use crate::cli::{Inspect, ReportFormat, Show, SortKey};
+use crate::format::{self, ReadOptions};
+use crate::report::{
+    CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, Table, View,
+    ViewOptions,
+};
+use crate::ui::Target;
+
+/// One file with everything that was found out about it.
+struct Looked<'a> {
+    path: &'a Path,
+    checkpoint: Checkpoint,
+    ran: Option<Ran>,
+    signature: Option<String>,
+}
+
+/// Looks at every file; a file that fails is reported and the others go on.
+pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Failure> {
+    inspect.show.target.check()?;
+    let mut worst = Exit::OK;
+    let mut looked = Vec::new();
+    for path in &inspect.files {
+        match look(path, inspect, context) {
+            Ok((one, failure)) => {
+                if let Some(failure) = failure {
+                    worst = worst.max(failure.exit);
+                    failure.show(&context.ui);
+                }
+                looked.push(one);
+            }
+            Err(failure) if failure.exit == Exit::INTERRUPTED => return Err(failure),
+            Err(failure) => {
+                worst = worst.max(failure.exit);
+                failure.show(&context.ui);
+            }
+        }
+    }
+    if !looked.is_empty() {
+        show(&looked, inspect, context)?;
+    }
+    for one in &looked {
+        if let Some(failure) = distrust(one, inspect.trust) {
+            worst = worst.max(failure.exit);
+            failure.show(&context.ui);
+        }
+    }
+    Ok(worst)
+}
+
+/// Reads a file and runs it where that is wanted. A run that fails leaves the listing, which is shown all the same.
+fn look<'a>(
+    path: &'a Path,
+    inspect: &Inspect,
+    context: &Context,
+) -> Result<(Looked<'a>, Option<Failure>), Failure> {
+    let checkpoint = format::read(path, &ReadOptions::default())
+        .map_err(|error| Failure::unreadable(path, error))?;
+    let signature = match &inspect.signature {
+        Some(method) => Some(run::signature(path, &checkpoint, method)?),
+        None => None,
+    };
+    let mut looked = Looked {
+        path,
+        checkpoint,
+        ran: None,
+        signature,
+    };
+    let Some(plan) = &inspect.run else {
+        return Ok((looked, None));
+    };
+    match run::run(path, &looked.checkpoint, plan, inspect, context) {
+        Ok(ran) => {
+            looked
+                .checkpoint
+                .add_findings(run::compare_listing(&looked.checkpoint, &ran));
+            looked.ran = Some(ran);
+            Ok((looked, None))
+        }
+        Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
+        Err(failure) => Ok((looked, Some(failure))),
+    }
+}
+
+/// The error for a file that must not be loaded.
+fn distrust(looked: &Looked<'_>, trust: bool) -> Option<Failure> {
+    let security = looked.checkpoint.security();
+    if trust || security.verdict != Verdict::Dangerous {
+        return None;
+    }
+    let mut message = format!("`{}` is dangerous to load", looked.path.display());
+    if let Some(first) = security.unexpected_globals.first() {
+        message.push_str(": it names `");
+        message.push_str(first);
+        message.push('`');
+    }
+    Some(
+        Failure::input(message).hint("`--trust` accepts it; loading it in Python can run any code"),
+    )
+}
+
+/// Renders everything that was found out, in the format and to the place asked for.
+fn show(looked: &[Looked<'_>], inspect: &Inspect, context: &Context) -> Result<(), Failure> {
+    let show = &inspect.show;
+    if show.format == ReportFormat::Table && inspect.signature.is_some() && inspect.run.is_none() {
+        return signatures(looked, show);
+    }
+    let renderer = renderer(show, inspect.files.len(), context);
+    let options = view_options(show);
+    show.target.write(|out| {
+        renderer.begin(out)?;
+        for (index, one) in looked.iter().enumerate() {
+            let document = document(one, show, &options);
+            renderer.document(&document, index == 0, out)?;
+        }
+        renderer.end(out)
+    })?;
+    Ok(())
+}
+
+/// The schemas alone, one a line.
+fn signatures(looked: &[Looked<'_>], show: &Show) -> Result<(), Failure> {
+    show.target.write(|out| {
+        for one in looked {
+            if looked.len() > 1 {
+                let path = one.path.display().to_string();
+                write!(out, "{}: ", crate::text::escape(&path))?;
+            }
+            let schema = one.signature.as_deref().unwrap_or_default();
+            writeln!(out, "{}", crate::text::escape(schema))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn renderer(show: &Show, files: usize, context: &Context) -> Box<dyn Render> {
+    match show.format {
+        ReportFormat::Table => {
+            let stdout = show.target == Target::Stdout;
+            Box::new(Table {
+                width: context.ui.stdout_width(),
+                color: stdout && context.ui.stdout_color(),
+            })
+        }
+        ReportFormat::Json => Box::new(Json { lines: files > 1 }),
+        ReportFormat::Markdown => Box::new(Markdown),
+        ReportFormat::Csv => Box::new(Csv),
+        ReportFormat::Html => Box::new(Html),
+    }
+}
+
+fn view_options(show: &Show) -> ViewOptions {
+    ViewOptions {
+        depth: show.depth,
+        filter: show.filter.clone(),
+        order: show.sort.map(|key| match key {
+            SortKey::Name => Order::Name,
+            SortKey::Bytes => Order::Bytes,
+            SortKey::File | SortKey::Time => Order::File,
+        }),
+        top: show.top,
+        all: show.all,
+        cast: show.as_dtype,
+    }
+}
+
+fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> Document<'a> {
+    let checkpoint = &looked.checkpoint;
+    Document {
+        checkpoint,
+        report: ExactReport::new(looked.path.display().to_string(), checkpoint),
+        view: match show.format {
+            // The exact report needs no view.
+            ReportFormat::Json => View::default(),
+            _ => View::new(checkpoint, options),
+        },
+        units: show.units,
+        cast: show.as_dtype.map(|dtype| CastSizes::of(checkpoint, dtype)),
+        signature: looked.signature.clone(),
+    }
+}

@@ -1,0 +1,77 @@
+//! The stages of a run, and the one map from outcomes to exit codes.
+//!
+//! [`main`] reads the arguments and hands over to one function a command; each returns an [`Exit`] or a [`Failure`],
+//! which is shown here and nowhere else.
+
+mod doctor;
+mod exit;
+mod inspect;
+mod interrupt;
+mod run;
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory, Parser};
+
+pub use exit::{Exit, Failure};
+
+use crate::cli::{Cli, Command};
+use crate::engine::{EngineOptions, PROGRAM_VARIABLE};
+use crate::ui::{Target, Ui};
+use interrupt::Interrupt;
+
+/// What every command has at hand.
+pub(crate) struct Context {
+    ui: Ui,
+    interrupt: Interrupt,
+}
+
+/// An engine without limits: the one beside this program, or the one the environment names.
+fn engine_options() -> EngineOptions {
+    EngineOptions {
+        program: std::env::var_os(PROGRAM_VARIABLE)
+            .filter(|path| !path.is_empty())
+            .map(Into::into),
+        ..EngineOptions::default()
+    }
+}
+
+/// Does what the arguments say.
+#[must_use]
+pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers; where they cannot be printed there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::INPUT
+            } else {
+                Exit::OK
+            };
+        }
+    };
+    let ui = cli.ui();
+    let result = Interrupt::install()
+        .map_err(|error| Failure::new(Exit::INPUT, error))
+        .and_then(|interrupt| dispatch(cli.resolve(), &Context { ui, interrupt }));
+    result.unwrap_or_else(|failure| {
+        failure.show(&ui);
+        failure.exit
+    })
+}
+
+fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
+    match command {
+        Command::Inspect(inspect) => inspect::inspect(&inspect, context),
+        Command::Doctor { json } => doctor::doctor(json, context),
+        Command::Completions(shell) => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "inspect", &mut script);
+    Target::Stdout.write(|out| out.write_all(&script))?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,248 @@
+//! Running a model: the request, the engine, and what its answer says about our own listing.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use super::{Context, Exit, Failure, engine_options};
+use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
+use crate::cli::{Inspect, RunInputs, RunPlan, parse_json};
+use crate::engine::protocol::{
+    Inputs, ModuleTensor, ModuleTensorRole, PROTOCOL, Progress, Request, RunRequest, Task,
+};
+use crate::engine::{Answer, Observer, ask};
+use crate::tensor::DType;
+use crate::trace::{Trace, TraceError, TraceReader};
+use crate::ui::{self, Stages};
+
+/// The seed of every random number in a run.
+const SEED: u64 = 0;
+
+/// What came of a run.
+pub(super) struct Ran {
+    /// The engine's own words.
+    pub(super) answer: Answer,
+    /// What it saw.
+    pub(super) trace: Trace,
+}
+
+/// Sends trace lines to their reader and progress to the terminal.
+struct Collector {
+    reader: TraceReader,
+    progress: ui::Progress,
+}
+
+impl Observer for Collector {
+    fn progress(&mut self, progress: &Progress) {
+        self.progress
+            .stage(&progress.stage, progress.done, progress.total);
+    }
+
+    fn trace_line(&mut self, line: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.reader.line(line).map_err(Into::into)
+    }
+}
+
+/// Runs a TorchScript file in an engine.
+pub(super) fn run(
+    path: &Path,
+    checkpoint: &Checkpoint,
+    plan: &RunPlan,
+    inspect: &Inspect,
+    context: &Context,
+) -> Result<Ran, Failure> {
+    runnable(path, checkpoint, inspect.trust)?;
+    let request = Request {
+        protocol: PROTOCOL,
+        task: Task::Run(Box::new(request(path, plan)?)),
+        threads: inspect.limits.threads,
+    };
+    let mut options = engine_options();
+    options.timeout = inspect.limits.timeout;
+    options.memory_limit = inspect.limits.memory_bytes;
+    let mut collector = Collector {
+        reader: TraceReader::new(),
+        progress: context.ui.progress(),
+    };
+    collector.progress.stage("starting the engine", 0, None);
+    let answer = context
+        .interrupt
+        .by_flag(|interrupted| ask(&request, &options, &mut collector, interrupted))?;
+    let trace = collector.reader.finish().map_err(unfinished)?;
+    let ran = Ran { answer, trace };
+    context.ui.verbose(format_args!(
+        "{} events, {} operators, {} allocations",
+        ran.trace.events.len(),
+        ran.trace.op_count,
+        ran.trace.allocations.len()
+    ));
+    Ok(ran)
+}
+
+fn unfinished(error: TraceError) -> Failure {
+    let error = anyhow::Error::new(error).context("the engine's trace is not complete");
+    Failure::new(Exit::ENGINE, error)
+}
+
+/// Whether a file holds code, and code that may be run.
+fn runnable(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Result<(), Failure> {
+    let name = path.display();
+    if checkpoint.format() != Format::TorchScript {
+        let message = format!(
+            "`{name}` cannot be run: it is a {} file of format {}, which holds no code",
+            checkpoint.object().name(),
+            checkpoint.format()
+        );
+        return Err(Failure::input(message).hint(
+            "save the model with `torch.jit.script(model).save(...)` or `torch.jit.trace(model, x).save(...)`",
+        ));
+    }
+    if checkpoint.security().verdict != Verdict::Clean && !trust {
+        let message = format!(
+            "`{name}` was not run: it is {}",
+            checkpoint.security().verdict.name()
+        );
+        return Err(Failure::input(message).hint("`--trust` runs it all the same"));
+    }
+    Ok(())
+}
+
+fn request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
+    Ok(RunRequest {
+        file: path.to_owned(),
+        weights: plan.weights.clone(),
+        method: plan.method.clone(),
+        inputs: inputs(&plan.inputs)?,
+        mode: plan.mode.clone(),
+        device: plan.device,
+        cast: plan.cast.map(|dtype| dtype.name().to_owned()),
+        autocast: plan.autocast.map(|dtype| dtype.name().to_owned()),
+        seed: SEED,
+        alloc_conf: None,
+    })
+}
+
+fn inputs(inputs: &RunInputs) -> Result<Inputs, Failure> {
+    let path = match inputs {
+        RunInputs::Specs(arguments) => return Ok(Inputs::Arguments(arguments.clone())),
+        RunInputs::File(path) => path,
+    };
+    let failed = |error: anyhow::Error| {
+        let context = format!("cannot read inputs from `{}`", path.display());
+        Failure::new(Exit::INPUT, error.context(context))
+    };
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return match fs::metadata(path) {
+            Ok(_) => Ok(Inputs::File(path.clone())),
+            Err(error) => Err(failed(error.into())),
+        };
+    }
+    let text = fs::read(path).map_err(|error| failed(error.into()))?;
+    let document = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+    let arguments = parse_json(&document).map_err(|error| failed(error.into()))?;
+    Ok(Inputs::Arguments(arguments))
+}
+
+/// The schema of a method, as the archive's code says it: nothing is run.
+pub(super) fn signature(
+    path: &Path,
+    checkpoint: &Checkpoint,
+    method: &str,
+) -> Result<String, Failure> {
+    let methods = checkpoint.methods();
+    if let Some(found) = methods.iter().find(|found| found.name == method) {
+        let arguments: Vec<String> = found
+            .arguments
+            .iter()
+            .map(|argument| {
+                let default = argument.default.as_ref();
+                let default = default.map(|value| format!("={value}")).unwrap_or_default();
+                format!("{} {}{default}", argument.type_name, argument.name)
+            })
+            .collect();
+        return Ok(format!(
+            "{method}({}) -> {}",
+            arguments.join(", "),
+            found.returns
+        ));
+    }
+    let message = format!("`{}` has no method `{method}`", path.display());
+    if methods.is_empty() {
+        return Err(Failure::input(message).hint("only a TorchScript module has methods"));
+    }
+    let names: Vec<&str> = methods.iter().map(|method| method.name.as_str()).collect();
+    Err(Failure::new(Exit::ENGINE, anyhow::Error::msg(message))
+        .hint(format!("it has `{}`", names.join("`, `"))))
+}
+
+/// Differences between our listing and libtorch's own list of the loaded module.
+pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding> {
+    let Some(theirs) = &ran.answer.done.module_tensors else {
+        return Vec::new();
+    };
+    let mut ours: HashMap<&str, _> = HashMap::new();
+    for tensor in checkpoint.tensors() {
+        if matches!(tensor.role(), Role::Parameter | Role::Buffer) {
+            ours.insert(tensor.name(), tensor);
+        }
+    }
+    let mut findings = Vec::new();
+    for tensor in theirs {
+        let difference = match ours.remove(tensor.name.as_str()) {
+            None => Some(format!(
+                "libtorch has {}, the file's listing has none",
+                describe(tensor)
+            )),
+            Some(own) => {
+                let role = match tensor.role {
+                    ModuleTensorRole::Parameter => Role::Parameter,
+                    ModuleTensorRole::Buffer => Role::Buffer,
+                };
+                let same = own.role() == role
+                    && own.dtype().map(DType::name) == Some(tensor.dtype.as_str())
+                    && own.shape() == Some(tensor.shape.as_slice())
+                    && own.bytes() == tensor.bytes;
+                (!same).then(|| {
+                    format!(
+                        "libtorch has {}, the file's listing has a {} of {:?} {:?} with {} bytes",
+                        describe(tensor),
+                        own.role().name(),
+                        own.dtype().map_or("unknown", DType::name),
+                        own.shape().unwrap_or_default(),
+                        own.bytes()
+                    )
+                })
+            }
+        };
+        findings.extend(difference.map(|message| differs(&tensor.name, message)));
+    }
+    let order = checkpoint.tensors().iter().map(Tensor::name);
+    for name in order.filter(|name| ours.contains_key(name)) {
+        findings.push(differs(
+            name,
+            "the file's listing has it, libtorch does not".to_owned(),
+        ));
+    }
+    findings
+}
+
+fn describe(tensor: &ModuleTensor) -> String {
+    let role = match tensor.role {
+        ModuleTensorRole::Parameter => "parameter",
+        ModuleTensorRole::Buffer => "buffer",
+    };
+    format!(
+        "a {role} of {} {:?} with {} bytes",
+        tensor.dtype, tensor.shape, tensor.bytes
+    )
+}
+
+fn differs(name: &str, message: String) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "engine-listing-differs",
+        location: name.to_owned(),
+        message,
+    }
+}

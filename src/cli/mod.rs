@@ -1,0 +1,16 @@
+//! The command line: arguments as typed ([`Cli`]), and what they mean ([`Command`]).
+//!
+//! Two levels: clap fills the raw structs, [`Cli::resolve`] turns them into values that the rest of the program can
+//! use without asking again. Nothing here opens a file or prints.
+
+mod input;
+mod raw;
+mod resolve;
+mod values;
+
+pub use input::{SpecError, parse_argument, parse_json, parse_spec};
+pub use raw::Cli;
+pub use resolve::{
+    Command, EngineLimits, Inspect, ReportFormat, RunInputs, RunPlan, Show, SortKey,
+};
+pub use values::{DurationArg, ParseDurationError};

@@ -1,0 +1,254 @@
+//! Arguments as typed.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use regex::Regex;
+
+use super::input::parse_argument;
+use super::resolve::{ReportFormat, SortKey};
+use super::values::{DurationArg, parse_device, parse_dtype};
+use crate::engine::protocol::{Argument, Device, Loss, Optimizer, OptimizerImpl};
+use crate::tensor::DType;
+use crate::ui::ColorChoice;
+use crate::units::ByteSize;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// What is in a PyTorch checkpoint, and what it does with an input.
+#[derive(Debug, Parser)]
+#[command(
+    name = "inspect",
+    version,
+    styles = STYLES,
+    max_term_width = 80,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
+    override_usage = "inspect <FILE>... [--input SPEC]... [OPTIONS]\n       inspect <COMMAND>",
+    after_help = "Exit codes: 0 done, 1 the answer is no, 2 bad usage or a file that cannot be \
+                  read or trusted, 3 no engine or it failed, 130 interrupted."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<RawCommand>,
+    #[command(flatten)]
+    pub(super) inspect: InspectArgs,
+    #[command(flatten)]
+    pub(super) terminal: TerminalArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum RawCommand {
+    /// Say what is installed: engine, libtorch, devices.
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true))]
+pub(super) struct InspectArgs {
+    /// Checkpoints to look at; a file named like a command is `./diff`.
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub(super) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs,
+    #[command(flatten)]
+    pub(super) show: ShowArgs,
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to run")]
+#[group(skip)]
+pub(super) struct RunArgs {
+    /// One argument of the model: `[NAME=]DIMS[:DTYPE][@FILL]`, a number, true,
+    /// false, none or a text; once for each. `1x3x224x224`,
+    /// `ids=1x128:int64@0..30522`, `[]:float32`.
+    #[arg(long = "input", value_name = "SPEC", value_parser = parse_argument,
+          allow_hyphen_values = true)]
+    pub(super) inputs: Vec<Argument>,
+    /// Real inputs: a `.pt` with a tensor, tuple, list or dict, or a `.json`
+    /// that nests SPECs.
+    #[arg(long = "inputs", value_name = "FILE", conflicts_with = "inputs",
+          value_hint = ValueHint::FilePath)]
+    pub(super) inputs_file: Option<PathBuf>,
+    /// Print the method's schema.
+    #[arg(long)]
+    pub(super) signature: bool,
+    /// The method to call.
+    #[arg(long, value_name = "NAME", default_value = "forward")]
+    pub(super) method: String,
+    /// Forward, backward and an optimizer step instead of inference.
+    #[arg(long, requires = "any_input")]
+    pub(super) train: bool,
+    /// The optimizer, with torch.optim's defaults.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME",
+        default_value = "sgd",
+        requires = "train"
+    )]
+    pub(super) optimizer: Optimizer,
+    /// How torch.optim applies it [default: what torch.optim does on the device].
+    #[arg(long, value_enum, value_name = "KIND", requires = "train")]
+    pub(super) optimizer_impl: Option<OptimizerImpl>,
+    /// What is differentiated.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value = "mean",
+        requires = "train"
+    )]
+    pub(super) loss: Loss,
+    /// Training steps.
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "train",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) steps: u32,
+    /// Convert the weights to this dtype first.
+    #[arg(long, value_name = "DTYPE", value_parser = parse_dtype, requires = "any_input")]
+    pub(super) cast: Option<DType>,
+    /// Run under autocast with this dtype.
+    #[arg(long, value_name = "DTYPE", value_parser = parse_dtype, requires = "any_input")]
+    pub(super) autocast: Option<DType>,
+    /// Where to run: cpu, cuda[:N] or cuda-sim.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
+    pub(super) device: Device,
+    /// Load this state_dict into the model before running.
+    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    pub(super) weights: Option<PathBuf>,
+}
+
+/// Limits of the engine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(super) struct LimitArgs {
+    /// Longest time the engine may take, such as 90s or 5m [default: none].
+    #[arg(long, value_name = "DUR")]
+    pub(super) timeout: Option<DurationArg>,
+    /// Most memory the engine may take, such as 8GiB [default: none].
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory_limit: Option<ByteSize>,
+    /// Threads inside libtorch [default: libtorch's choice].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) threads: Option<u32>,
+    /// Accept a file in spite of a dangerous verdict.
+    #[arg(long)]
+    pub(super) trust: bool,
+}
+
+/// What to show.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to show")]
+pub(super) struct ShowArgs {
+    /// The report's format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) format: ReportFormat,
+    /// Write the report to this file; `-` is stdout.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
+    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
+    pub(super) units: UnitsArg,
+    /// Levels of the tree [default: as many as fit a screen or two].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) depth: Option<u32>,
+    /// Only tensors whose name matches.
+    #[arg(long, value_name = "REGEX")]
+    pub(super) filter: Option<Regex>,
+    /// A list in this order instead of a tree.
+    #[arg(long, value_enum, value_name = "KEY")]
+    pub(super) sort: Option<SortKey>,
+    /// Only the first N rows; the largest, without --sort.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) top: Option<u32>,
+    /// Every row: repeated layers are not collapsed, nothing is left out.
+    #[arg(long)]
+    pub(super) all: bool,
+    /// Also every operator of the run, in order.
+    #[arg(long, requires = "any_input")]
+    pub(super) ops: bool,
+    /// Also the sizes if floating tensors were cast to this dtype.
+    #[arg(long = "as", value_name = "DTYPE", value_parser = parse_dtype)]
+    pub(super) as_dtype: Option<DType>,
+}
+
+/// `--units`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum UnitsArg {
+    /// MiB = 2^20 bytes.
+    Iec,
+    /// MB = 10^6 bytes.
+    Si,
+    /// Exact bytes.
+    Bytes,
+}
+
+/// What the terminal sees.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Terminal")]
+pub(super) struct TerminalArgs {
+    /// When to use colour.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        global = true
+    )]
+    pub(super) color: ColorChoice,
+    /// Errors only on stderr.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Also what is done on the way.
+    #[arg(short, long, global = true, action = ArgAction::SetTrue)]
+    pub(super) verbose: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn clap_finds_no_fault() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_eighty_columns() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        let mut texts = vec![command.render_help(), command.render_long_help()];
+        for sub in command.get_subcommands_mut() {
+            texts.push(sub.render_long_help());
+        }
+        for text in texts {
+            for line in text.to_string().lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
+    }
+}

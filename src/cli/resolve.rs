@@ -1,0 +1,311 @@
+//! What the arguments mean.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regex::Regex;
+
+use super::raw::{Cli, InspectArgs, RawCommand, RunArgs, ShowArgs, UnitsArg};
+use crate::engine::protocol::{Argument, Device, Mode};
+use crate::tensor::DType;
+use crate::ui::{Target, Ui, Verbosity};
+use crate::units::Units;
+
+/// What the user wants.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// Look at checkpoints, and perhaps run one.
+    Inspect(Box<Inspect>),
+    /// Say what is installed.
+    Doctor {
+        /// As JSON.
+        json: bool,
+    },
+    /// Print a completion script.
+    Completions(clap_complete::Shell),
+}
+
+/// `inspect FILE...`.
+#[derive(Debug, Clone)]
+pub struct Inspect {
+    /// The checkpoints, at least one.
+    pub files: Vec<PathBuf>,
+    /// How to run them, where that is wanted.
+    pub run: Option<RunPlan>,
+    /// Print the schema of this method.
+    pub signature: Option<String>,
+    /// Limits of the engine.
+    pub limits: EngineLimits,
+    /// Accept dangerous files.
+    pub trust: bool,
+    /// What to show.
+    pub show: Show,
+}
+
+/// One run of a model.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    /// What the method is called with.
+    pub inputs: RunInputs,
+    /// The method.
+    pub method: String,
+    /// Inference or training.
+    pub mode: Mode,
+    /// Where it runs.
+    pub device: Device,
+    /// Convert the weights first.
+    pub cast: Option<DType>,
+    /// Run under autocast.
+    pub autocast: Option<DType>,
+    /// Load these weights first.
+    pub weights: Option<PathBuf>,
+}
+
+/// Where inputs come from.
+#[derive(Debug, Clone)]
+pub enum RunInputs {
+    /// `--input`, once for each.
+    Specs(Vec<Argument>),
+    /// `--inputs`.
+    File(PathBuf),
+}
+
+/// Limits of the engine process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineLimits {
+    /// Longest time.
+    pub timeout: Option<Duration>,
+    /// Most memory, bytes.
+    pub memory_bytes: Option<u64>,
+    /// Threads inside libtorch.
+    pub threads: Option<u32>,
+}
+
+/// What to show, and where.
+#[derive(Debug, Clone)]
+pub struct Show {
+    /// The report's format.
+    pub format: ReportFormat,
+    /// Where it goes.
+    pub target: Target,
+    /// How sizes are written.
+    pub units: Units,
+    /// Levels of the tree.
+    pub depth: Option<usize>,
+    /// Only tensors whose name matches.
+    pub filter: Option<Regex>,
+    /// A list in this order.
+    pub sort: Option<SortKey>,
+    /// Only the first rows.
+    pub top: Option<usize>,
+    /// Every row.
+    pub all: bool,
+    /// Every operator of a run.
+    pub ops: bool,
+    /// Sizes if cast.
+    pub as_dtype: Option<DType>,
+}
+
+/// A report's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReportFormat {
+    /// For a terminal.
+    Table,
+    /// The whole report for programs.
+    Json,
+    /// For an issue or a wiki.
+    Markdown,
+    /// Tensors as rows.
+    Csv,
+    /// One page that needs nothing else.
+    Html,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SortKey {
+    /// By name.
+    Name,
+    /// Largest first.
+    Bytes,
+    /// As in the file.
+    File,
+    /// Slowest first; without a run as in the file.
+    Time,
+}
+
+impl Cli {
+    /// The terminal as the user wants it.
+    #[must_use]
+    pub fn ui(&self) -> Ui {
+        let verbosity = match (self.terminal.quiet, self.terminal.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        Ui::new(self.terminal.color, verbosity)
+    }
+
+    /// The arguments' meaning.
+    #[must_use]
+    pub fn resolve(self) -> Command {
+        match self.command {
+            Some(RawCommand::Doctor(args)) => Command::Doctor { json: args.json },
+            Some(RawCommand::Completions { shell }) => Command::Completions(shell),
+            None => Command::Inspect(Box::new(self.inspect.resolve())),
+        }
+    }
+}
+
+impl InspectArgs {
+    fn resolve(self) -> Inspect {
+        Inspect {
+            files: self.files,
+            signature: self.run.signature.then(|| self.run.method.clone()),
+            run: self.run.resolve(),
+            limits: EngineLimits {
+                timeout: self.limits.timeout.map(|timeout| timeout.0),
+                memory_bytes: self.limits.memory_limit.map(|limit| limit.0),
+                threads: self.limits.threads,
+            },
+            trust: self.limits.trust,
+            show: self.show.resolve(),
+        }
+    }
+}
+
+impl RunArgs {
+    /// `None` without inputs.
+    fn resolve(self) -> Option<RunPlan> {
+        let inputs = match (self.inputs, self.inputs_file) {
+            (_, Some(file)) => RunInputs::File(file),
+            (specs, None) if specs.is_empty() => return None,
+            (specs, None) => RunInputs::Specs(specs),
+        };
+        let mode = if self.train {
+            Mode::Training {
+                optimizer: self.optimizer,
+                implementation: self.optimizer_impl,
+                loss: self.loss,
+                steps: self.steps,
+            }
+        } else {
+            Mode::Inference
+        };
+        Some(RunPlan {
+            inputs,
+            method: self.method,
+            mode,
+            device: self.device,
+            cast: self.cast,
+            autocast: self.autocast,
+            weights: self.weights,
+        })
+    }
+}
+
+impl ShowArgs {
+    fn resolve(self) -> Show {
+        let count = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        Show {
+            format: self.format,
+            target: match self.output {
+                Some(path) if path.as_os_str() != "-" => Target::File(path),
+                _ => Target::Stdout,
+            },
+            units: match self.units {
+                UnitsArg::Iec => Units::Iec,
+                UnitsArg::Si => Units::Si,
+                UnitsArg::Bytes => Units::Bytes,
+            },
+            depth: self.depth.map(count),
+            filter: self.filter,
+            sort: self.sort,
+            top: self.top.map(count),
+            all: self.all,
+            ops: self.ops,
+            as_dtype: self.as_dtype,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn resolve(args: &[&str]) -> Result<Command, clap::Error> {
+        Cli::try_parse_from(std::iter::once("inspect").chain(args.iter().copied()))
+            .map(Cli::resolve)
+    }
+
+    fn inspect(args: &[&str]) -> Inspect {
+        match resolve(args) {
+            Ok(Command::Inspect(inspect)) => *inspect,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_needs_no_command() {
+        assert_eq!(inspect(&["a.pt", "b.pt"]).files.len(), 2);
+        assert!(inspect(&["a.pt"]).run.is_none());
+        assert_eq!(inspect(&["./doctor"]).files, [PathBuf::from("./doctor")]);
+        assert!(matches!(
+            resolve(&["doctor"]),
+            Ok(Command::Doctor { json: false })
+        ));
+        assert!(matches!(
+            resolve(&["doctor", "-q"]),
+            Ok(Command::Doctor { .. })
+        ));
+        assert!(resolve(&[]).is_err());
+    }
+
+    #[test]
+    fn inputs_make_a_run() {
+        let run = inspect(&["a.pt", "--input", "1x3", "--input", "n=-1"])
+            .run
+            .unwrap();
+        assert!(matches!(run.inputs, RunInputs::Specs(specs) if specs.len() == 2));
+        assert_eq!(
+            (run.method.as_str(), run.mode),
+            ("forward", Mode::Inference)
+        );
+        let run = inspect(&[
+            "a.pt",
+            "--inputs",
+            "x.pt",
+            "--train",
+            "--optimizer",
+            "adamw",
+        ])
+        .run;
+        assert!(matches!(run.unwrap().mode, Mode::Training { steps: 2, .. }));
+    }
+
+    #[test]
+    fn contradictions_are_clap_errors() {
+        for args in [
+            &["a.pt", "--input", "1x3", "--inputs", "x.pt"][..],
+            &["a.pt", "--train"],
+            &["a.pt", "--input", "1x3", "--optimizer", "adam"],
+            &["a.pt", "--ops"],
+            &["a.pt", "-q", "-v"],
+            &["a.pt", "--filter", "("],
+            &["a.pt", "--depth", "0"],
+            &["a.pt", "--as", "float33"],
+            &["a.pt", "--input", "1x3:floaty"],
+        ] {
+            assert!(resolve(args).is_err(), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn a_dash_is_stdout() {
+        assert_eq!(inspect(&["a.pt", "-o", "-"]).show.target, Target::Stdout);
+        let file = inspect(&["a.pt", "-o", "r.json"]).show.target;
+        assert_eq!(file, Target::File("r.json".into()));
+    }
+}

@@ -1,0 +1,344 @@
+//! The exact report: the JSON contract as types, in the order in which keys are written.
+
+use serde::Serialize;
+
+use crate::checkpoint::{ByteOrder, Checkpoint, Finding, Storage, StorageId, Sum, Tensor, Totals};
+use crate::tensor::DType;
+
+/// Version of the report's schema; changes within it are additive.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that is known about one file. Sizes are exact bytes; `None` is unknown.
+#[derive(Debug, Serialize)]
+pub struct ExactReport<'a> {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Who wrote the report.
+    pub tool: Tool,
+    /// The file itself.
+    pub file: FileReport<'a>,
+    /// Every tensor, in file order.
+    pub tensors: Vec<TensorReport<'a>>,
+    /// Every storage, in file order.
+    pub storages: Vec<StorageReport<'a>>,
+    /// The sums.
+    pub totals: TotalsReport,
+    /// Whether it is safe to load.
+    pub security: SecurityReport<'a>,
+    /// What else is noteworthy.
+    pub findings: Vec<FindingReport>,
+    /// What a run showed.
+    pub run: Option<serde_json::Value>,
+    /// How much GPU memory it needs.
+    pub estimate: Option<serde_json::Value>,
+}
+
+/// Who wrote a report.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Tool {
+    /// `inspect`.
+    pub name: &'static str,
+    /// This program's version.
+    pub version: &'static str,
+}
+
+/// The file itself.
+#[derive(Debug, Serialize)]
+pub struct FileReport<'a> {
+    /// As the user named it.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What kind of file it is.
+    pub format: &'static str,
+    /// The version of PyTorch that wrote it.
+    pub torch_version: Option<&'a str>,
+    /// What wrote it.
+    pub producer: Option<&'a str>,
+    /// Byte order of tensor data.
+    pub byte_order: Option<&'static str>,
+    /// What the root object is.
+    pub object: &'static str,
+}
+
+/// One tensor.
+#[derive(Debug, Serialize)]
+pub struct TensorReport<'a> {
+    /// Its name as stored.
+    pub name: &'a str,
+    /// What it is to the model.
+    pub role: &'static str,
+    /// How that is known.
+    pub role_source: &'static str,
+    /// PyTorch's name without `torch.`.
+    pub dtype: Option<&'static str>,
+    /// Sizes, outermost first.
+    pub shape: Option<&'a [u64]>,
+    /// Steps in elements.
+    pub strides: Option<&'a [u64]>,
+    /// Elements.
+    pub numel: Option<u64>,
+    /// Logical bytes.
+    pub bytes: Option<u64>,
+    /// Tensors with equal numbers share memory.
+    pub storage: Option<u32>,
+    /// Where it starts in its storage, in elements.
+    pub storage_offset: Option<u64>,
+    /// Whether it wants gradients.
+    pub requires_grad: Option<bool>,
+    /// How it is laid out.
+    pub layout: &'static str,
+    /// Statistics of its values.
+    pub stats: Option<serde_json::Value>,
+}
+
+/// One storage.
+#[derive(Debug, Serialize)]
+pub struct StorageReport<'a> {
+    /// Its number.
+    pub id: usize,
+    /// The dtype it was declared with.
+    pub dtype: Option<&'static str>,
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// Bytes in the file.
+    pub file_bytes: u64,
+    /// The device it was saved from.
+    pub device: Option<&'a str>,
+    /// Where it is in the file.
+    pub member: &'a str,
+    /// Bytes that tensors reach.
+    pub used_bytes: u64,
+    /// Tensors that view it.
+    pub tensors: u64,
+}
+
+/// All sums.
+#[derive(Debug, Serialize)]
+pub struct TotalsReport {
+    /// Tensors (names).
+    pub tensors: u64,
+    /// Their elements.
+    pub numel: u64,
+    /// Their logical bytes.
+    pub tensor_bytes: u64,
+    /// Every storage once.
+    pub storage_bytes: u64,
+    /// Counted more than once in `tensor_bytes`.
+    pub shared_bytes: u64,
+    /// In storages, but reached by no tensor.
+    pub slack_bytes: u64,
+    /// The file without its storages.
+    pub overhead_bytes: u64,
+    /// By role.
+    #[serde(serialize_with = "as_map")]
+    pub by_role: Vec<(&'static str, SumReport)>,
+    /// By dtype.
+    #[serde(serialize_with = "as_map")]
+    pub by_dtype: Vec<(&'static str, SumReport)>,
+    /// Bytes of the file by what they are.
+    pub by_class: ClassBytes,
+}
+
+/// The sum of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SumReport {
+    /// Tensors.
+    pub tensors: u64,
+    /// Elements.
+    pub numel: u64,
+    /// Logical bytes.
+    pub bytes: u64,
+}
+
+/// Bytes of the file by what they are; adds up to the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ClassBytes {
+    /// Parameters.
+    pub parameters: u64,
+    /// Buffers.
+    pub buffers: u64,
+    /// Optimizer state.
+    pub optimizer: u64,
+    /// Constants and other tensors.
+    pub other_tensors: u64,
+    /// Data that no tensor reaches.
+    pub slack: u64,
+    /// TorchScript code.
+    pub code: u64,
+    /// Pickles and other metadata.
+    pub pickle: u64,
+    /// Headers, directory, padding.
+    pub padding: u64,
+}
+
+impl ClassBytes {
+    /// The classes with their names, in order.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, u64); 8] {
+        [
+            ("parameters", self.parameters),
+            ("buffers", self.buffers),
+            ("optimizer", self.optimizer),
+            ("other tensors", self.other_tensors),
+            ("slack", self.slack),
+            ("code", self.code),
+            ("pickle", self.pickle),
+            ("padding", self.padding),
+        ]
+    }
+}
+
+/// Whether a file is safe to load.
+#[derive(Debug, Serialize)]
+pub struct SecurityReport<'a> {
+    /// Globals that its pickles name.
+    pub globals: &'a [String],
+    /// Those outside the allow-list.
+    pub unexpected_globals: &'a [String],
+    /// `clean`, `suspicious` or `dangerous`.
+    pub verdict: &'static str,
+}
+
+/// Something noteworthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FindingReport {
+    /// `info`, `warning` or `error`.
+    pub severity: &'static str,
+    /// A stable code.
+    pub code: &'static str,
+    /// What it is about; empty for the whole file.
+    pub location: String,
+    /// One sentence.
+    pub message: String,
+}
+
+impl<'a> ExactReport<'a> {
+    /// The report on a file that was not run.
+    #[must_use]
+    pub fn new(path: String, checkpoint: &'a Checkpoint) -> Self {
+        ExactReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool {
+                name: "inspect",
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            file: FileReport {
+                path,
+                bytes: checkpoint.file_bytes(),
+                format: checkpoint.format().name(),
+                torch_version: checkpoint.torch_version(),
+                producer: checkpoint.producer(),
+                byte_order: checkpoint.byte_order().map(ByteOrder::name),
+                object: checkpoint.object().name(),
+            },
+            tensors: checkpoint.tensors().iter().map(tensor).collect(),
+            storages: checkpoint
+                .storages()
+                .iter()
+                .enumerate()
+                .map(storage)
+                .collect(),
+            totals: totals(checkpoint.totals()),
+            security: SecurityReport {
+                globals: &checkpoint.security().globals,
+                unexpected_globals: &checkpoint.security().unexpected_globals,
+                verdict: checkpoint.security().verdict.name(),
+            },
+            findings: checkpoint.findings().iter().map(finding).collect(),
+            run: None,
+            estimate: None,
+        }
+    }
+}
+
+fn tensor(tensor: &Tensor) -> TensorReport<'_> {
+    // An uninitialized tensor has no shape yet, so its size is unknown and not 0.
+    let known = tensor.shape().is_some();
+    TensorReport {
+        name: tensor.name(),
+        role: tensor.role().name(),
+        role_source: tensor.role_source().name(),
+        dtype: tensor.dtype().map(DType::name),
+        shape: tensor.shape(),
+        strides: tensor.strides(),
+        numel: known.then(|| tensor.numel()),
+        bytes: known.then(|| tensor.bytes()),
+        storage: tensor.storage().map(StorageId::number),
+        storage_offset: tensor.storage().map(|_| tensor.storage_offset()),
+        requires_grad: tensor.requires_grad(),
+        layout: tensor.layout().name(),
+        stats: None,
+    }
+}
+
+fn storage((id, storage): (usize, &Storage)) -> StorageReport<'_> {
+    StorageReport {
+        id,
+        dtype: storage.dtype().map(DType::name),
+        bytes: storage.bytes(),
+        file_bytes: storage.file_bytes(),
+        device: storage.device(),
+        member: storage.member(),
+        used_bytes: storage.used_bytes(),
+        tensors: storage.tensors(),
+    }
+}
+
+fn totals(totals: &Totals) -> TotalsReport {
+    let class = totals.by_class;
+    TotalsReport {
+        tensors: totals.tensors,
+        numel: totals.numel,
+        tensor_bytes: totals.tensor_bytes,
+        storage_bytes: totals.storage_bytes,
+        shared_bytes: totals.shared_bytes,
+        slack_bytes: totals.slack_bytes,
+        overhead_bytes: totals.overhead_bytes,
+        by_role: totals
+            .by_role
+            .iter()
+            .map(|(role, group)| (role.name(), sum(*group)))
+            .collect(),
+        by_dtype: totals
+            .by_dtype
+            .iter()
+            .map(|(dtype, group)| (dtype.name(), sum(*group)))
+            .collect(),
+        by_class: ClassBytes {
+            parameters: class.parameters,
+            buffers: class.buffers,
+            optimizer: class.optimizer,
+            other_tensors: class.other_tensors,
+            slack: class.slack,
+            code: class.code,
+            pickle: class.pickle,
+            padding: class.padding,
+        },
+    }
+}
+
+fn sum(sum: Sum) -> SumReport {
+    SumReport {
+        tensors: sum.tensors,
+        numel: sum.numel,
+        bytes: sum.bytes,
+    }
+}
+
+fn finding(finding: &Finding) -> FindingReport {
+    FindingReport {
+        severity: finding.severity.name(),
+        code: finding.code,
+        location: finding.location.clone(),
+        message: finding.message.clone(),
+    }
+}
+
+/// Serializes pairs as an object, in their order.
+fn as_map<S: serde::Serializer>(
+    pairs: &[(&'static str, SumReport)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().copied())
+}

@@ -1,0 +1,589 @@
+//! The view: which rows people see, in which order. Sorting, filtering and cutting happen here and nowhere else.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use regex::Regex;
+
+use super::CastSizes;
+use super::tree::{DTypes, Leaf, Node, NodeId, ROOT, Tree};
+use crate::checkpoint::{Checkpoint, Layout, Tensor};
+use crate::tensor::DType;
+
+/// Rows of a tree without `--depth`: a screen or two.
+const TREE_ROWS: usize = 100;
+
+/// What to show.
+#[derive(Debug, Clone, Default)]
+pub struct ViewOptions {
+    /// Levels of the tree; `None` is as many as fit [`TREE_ROWS`].
+    pub depth: Option<usize>,
+    /// Only tensors whose name matches.
+    pub filter: Option<Regex>,
+    /// A list in this order instead of a tree.
+    pub order: Option<Order>,
+    /// Only the first rows.
+    pub top: Option<usize>,
+    /// Every row, nothing collapsed.
+    pub all: bool,
+    /// Sizes if cast to this dtype.
+    pub cast: Option<DType>,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By name.
+    Name,
+    /// Largest first.
+    Bytes,
+    /// As in the file.
+    File,
+}
+
+/// What people see of the tensors of one file.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// The rows in order.
+    pub rows: Vec<Row>,
+    /// Whether they are a tree; else a list.
+    pub tree: bool,
+    /// Levels shown, and levels there are.
+    pub depth: (usize, usize),
+    /// Rows left out at the end.
+    pub hidden_rows: usize,
+    /// Tensors that match the filter, and all; `None` without a filter.
+    pub filtered: Option<(usize, usize)>,
+    /// Indices of the tensors that match, in the order asked for and cut, never collapsed: for formats that list
+    /// tensors.
+    pub selected: Vec<usize>,
+}
+
+/// What a row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowKind {
+    /// A module with its sums.
+    Module,
+    /// A tensor.
+    Tensor,
+}
+
+/// A row; sums cover all of what it stands for.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What it is.
+    pub kind: RowKind,
+    /// Level in the tree, from 0.
+    pub level: usize,
+    /// For every level whether more siblings follow: where guides go on.
+    pub guides: Vec<bool>,
+    /// Its own part of the name.
+    pub label: String,
+    /// Its whole name.
+    pub path: String,
+    /// The module's class without its package.
+    pub class: Option<String>,
+    /// The tensor's role.
+    pub role: Option<&'static str>,
+    /// The dtype, `mixed`, or nothing.
+    pub dtype: Option<&'static str>,
+    /// The shape as text; for a module of tensors only that of its largest, with the number of the others.
+    pub shape: Option<String>,
+    /// How it is laid out, where that is not the usual way.
+    pub layout: Option<&'static str>,
+    /// How many equal things it stands for.
+    pub repeats: u64,
+    /// Whether an earlier tensor has the same memory.
+    pub shared: bool,
+    /// Tensors.
+    pub tensors: u64,
+    /// Elements; `None` where there is no shape.
+    pub numel: Option<u64>,
+    /// Logical bytes.
+    pub bytes: Option<u64>,
+    /// Logical bytes if cast.
+    pub cast_bytes: Option<u64>,
+}
+
+impl View {
+    /// The rows that `options` ask for.
+    #[must_use]
+    pub fn new(checkpoint: &Checkpoint, options: &ViewOptions) -> View {
+        let classes: HashMap<&str, &str> = checkpoint
+            .modules()
+            .iter()
+            .map(|module| (module.path.as_str(), module.class_name()))
+            .collect();
+        let leaves = leaves(checkpoint, options.filter.as_ref());
+        let filtered = options
+            .filter
+            .as_ref()
+            .map(|_| (leaves.len(), checkpoint.tensors().len()));
+        let mut tree = Tree::new(leaves.into_iter(), &classes, options.cast);
+        if !options.all {
+            tree.collapse();
+        }
+        let list = options.order.is_some() || options.top.is_some();
+        if !list {
+            tree.join_chains();
+        }
+        let shown = shown_depth(&tree, options, list);
+        let mut walk = Walk {
+            tree: &tree,
+            list,
+            depth: shown,
+            cast: options.cast.is_some(),
+            rows: Vec::new(),
+            guides: Vec::new(),
+        };
+        walk.children(ROOT, "", 0, 1);
+        let mut rows = walk.rows;
+        if list {
+            sort(&mut rows, options.order.unwrap_or(Order::Bytes));
+        }
+        let limit = match options.top {
+            Some(top) => top,
+            None if options.all || options.depth.is_some() => usize::MAX,
+            None => TREE_ROWS,
+        };
+        let hidden_rows = rows.len().saturating_sub(limit);
+        rows.truncate(limit);
+        View {
+            rows,
+            tree: !list,
+            depth: (shown, tree.depth()),
+            hidden_rows,
+            filtered,
+            selected: select(checkpoint, options),
+        }
+    }
+}
+
+/// Indices of the tensors that match, sorted and cut.
+fn select(checkpoint: &Checkpoint, options: &ViewOptions) -> Vec<usize> {
+    let tensors = checkpoint.tensors();
+    let mut selected: Vec<(usize, &Tensor)> = tensors
+        .iter()
+        .enumerate()
+        .filter(|(_, tensor)| {
+            let filter = options.filter.as_ref();
+            filter.is_none_or(|filter| filter.is_match(tensor.name()))
+        })
+        .collect();
+    match (options.order, options.top) {
+        (Some(Order::Name), _) => selected.sort_by_key(|(_, tensor)| tensor.name()),
+        (Some(Order::Bytes), _) | (None, Some(_)) => {
+            selected.sort_by_key(|(_, tensor)| Reverse(tensor.bytes()));
+        }
+        (Some(Order::File) | None, _) => {}
+    }
+    selected.truncate(options.top.unwrap_or(usize::MAX));
+    selected.into_iter().map(|(index, _)| index).collect()
+}
+
+/// The tensors that match, each with whether an earlier one shares its memory.
+fn leaves<'a>(checkpoint: &'a Checkpoint, filter: Option<&Regex>) -> Vec<Leaf<'a>> {
+    let mut seen = vec![false; checkpoint.storages().len()];
+    let mut leaves = Vec::with_capacity(checkpoint.tensors().len());
+    for tensor in checkpoint.tensors() {
+        let slot = tensor.storage().and_then(|id| seen.get_mut(id.index()));
+        let shared = slot.is_some_and(|seen| std::mem::replace(seen, true));
+        if filter.is_none_or(|filter| filter.is_match(tensor.name())) {
+            leaves.push(Leaf { tensor, shared });
+        }
+    }
+    leaves
+}
+
+/// The depth to cut at: the user's, else all, else the deepest that fits.
+fn shown_depth(tree: &Tree<'_>, options: &ViewOptions, list: bool) -> usize {
+    if let Some(depth) = options.depth {
+        return depth;
+    }
+    let rows = tree.rows_by_depth();
+    if options.all || list {
+        return rows.len();
+    }
+    let fits = rows.iter().take_while(|rows| **rows <= TREE_ROWS).count();
+    fits.max(1)
+}
+
+fn sort(rows: &mut [Row], order: Order) {
+    match order {
+        Order::File => {}
+        Order::Name => rows.sort_by(|a, b| a.path.cmp(&b.path)),
+        Order::Bytes => rows.sort_by_key(|row| Reverse(row.bytes)),
+    }
+}
+
+struct Walk<'a> {
+    tree: &'a Tree<'a>,
+    list: bool,
+    depth: usize,
+    cast: bool,
+    rows: Vec<Row>,
+    guides: Vec<bool>,
+}
+
+impl Walk<'_> {
+    /// Rows of everything below `id`, down to the depth. `repeats` is how often `id` itself is there.
+    fn children(&mut self, id: NodeId, path: &str, level: usize, repeats: u64) {
+        if level >= self.depth {
+            return;
+        }
+        let children = &self.tree.node(id).children;
+        for (index, child) in children.iter().enumerate() {
+            let node = self.tree.node(*child);
+            let path = if level == 0 {
+                node.label.clone()
+            } else {
+                format!("{path}.{}", node.label)
+            };
+            let repeats = repeats.saturating_mul(node.repeats);
+            self.guides.push(index + 1 < children.len());
+            let cut = level + 1 >= self.depth;
+            if !self.list {
+                let row = self.row(node, path.clone(), level, repeats);
+                self.rows.push(row);
+            } else if node.leaf.is_some() || cut {
+                let mut row = self.row(node, path.clone(), level, repeats);
+                if node.leaf.is_some() && !cut && !node.children.is_empty() {
+                    // A name that is a tensor and a prefix: its own row must not hold the others' sums.
+                    own_sums(&mut row, node, repeats);
+                }
+                self.rows.push(row);
+            }
+            self.children(*child, &path, level + 1, repeats);
+            self.guides.pop();
+        }
+    }
+
+    fn row(&self, node: &Node<'_>, path: String, level: usize, repeats: u64) -> Row {
+        let tensor = node.leaf.map(|leaf| leaf.tensor);
+        let known = tensor.is_none_or(|tensor| tensor.shape().is_some());
+        let sums = node.sums;
+        let times = |value: u64| known.then(|| value.saturating_mul(repeats));
+        Row {
+            kind: if tensor.is_some() {
+                RowKind::Tensor
+            } else {
+                RowKind::Module
+            },
+            level,
+            guides: self.guides.clone(),
+            label: node.label.clone(),
+            path,
+            class: node.class.map(str::to_owned),
+            role: tensor.map(|tensor| tensor.role().name()),
+            dtype: match sums.dtype {
+                DTypes::None => None,
+                DTypes::One(dtype) => Some(dtype.name()),
+                DTypes::Mixed => Some("mixed"),
+            },
+            shape: match tensor {
+                Some(tensor) => tensor.shape().map(shape_text),
+                None => self.main_shape(node),
+            },
+            layout: tensor
+                .map(Tensor::layout)
+                .filter(|layout| *layout != Layout::Strided)
+                .map(Layout::name),
+            repeats,
+            shared: node.leaf.is_some_and(|leaf| leaf.shared),
+            tensors: sums.tensors.saturating_mul(repeats),
+            numel: times(sums.numel),
+            bytes: times(sums.bytes),
+            cast_bytes: if self.cast {
+                times(sums.cast_bytes)
+            } else {
+                None
+            },
+        }
+    }
+
+    /// The shape of the largest tensor of a module that holds nothing but tensors, and how many others there are.
+    fn main_shape(&self, node: &Node<'_>) -> Option<String> {
+        let mut largest: Option<&Tensor> = None;
+        let mut count = 0_u64;
+        for child in &node.children {
+            let child = self.tree.node(*child);
+            if !child.children.is_empty() {
+                return None;
+            }
+            let tensor = child.leaf?.tensor;
+            count = count.saturating_add(child.repeats);
+            if largest.is_none_or(|best| tensor.bytes() > best.bytes()) {
+                largest = Some(tensor);
+            }
+        }
+        let shape = largest?.shape().map(shape_text)?;
+        Some(match count {
+            1 => shape,
+            _ => format!("{shape} +{}", count - 1),
+        })
+    }
+}
+
+/// Replaces a row's sums by those of its own tensor.
+fn own_sums(row: &mut Row, node: &Node<'_>, repeats: u64) {
+    let Some(tensor) = node.leaf.map(|leaf| leaf.tensor) else {
+        return;
+    };
+    row.tensors = repeats;
+    row.dtype = tensor.dtype().map(DType::name);
+    row.numel = tensor
+        .shape()
+        .map(|_| tensor.numel().saturating_mul(repeats));
+    row.bytes = tensor
+        .shape()
+        .map(|_| tensor.bytes().saturating_mul(repeats));
+    row.cast_bytes = None;
+}
+
+/// `64×3×7×7`; `scalar` for a 0-dim tensor.
+pub(super) fn shape_text(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".to_owned();
+    }
+    let sizes: Vec<String> = shape.iter().map(u64::to_string).collect();
+    sizes.join("×")
+}
+
+impl CastSizes {
+    /// The sizes of `checkpoint` if its floating tensors had this dtype. A storage that tensors of several dtypes
+    /// view stays as it is.
+    #[must_use]
+    pub fn of(checkpoint: &Checkpoint, dtype: DType) -> CastSizes {
+        let mut dtypes = vec![DTypes::None; checkpoint.storages().len()];
+        for tensor in checkpoint.tensors() {
+            let slot = tensor.storage().and_then(|id| dtypes.get_mut(id.index()));
+            if let (Some(slot), Some(dtype)) = (slot, tensor.dtype()) {
+                *slot = match *slot {
+                    DTypes::None => DTypes::One(dtype),
+                    DTypes::One(known) if known == dtype => DTypes::One(dtype),
+                    _ => DTypes::Mixed,
+                };
+            }
+        }
+        let storage_bytes = checkpoint
+            .storages()
+            .iter()
+            .zip(dtypes)
+            .map(|(storage, dtypes)| match dtypes {
+                DTypes::One(old) if old.is_floating_point() => {
+                    let elements = storage.used_bytes() / old.item_bytes().max(1);
+                    dtype.tensor_bytes(&[elements]).unwrap_or(u64::MAX)
+                }
+                _ => storage.used_bytes(),
+            })
+            .fold(0, u64::saturating_add);
+        CastSizes {
+            dtype,
+            storage_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::{
+        CheckpointParts, Format, Role, RoleSource, Storage, StorageId, StorageParts, TensorParts,
+    };
+    use crate::tensor::Dims;
+
+    /// A checkpoint of float32 tensors with these names and sizes, each with a storage of its own.
+    fn checkpoint(tensors: &[(&str, u64)]) -> Checkpoint {
+        let bytes: u64 = tensors.iter().map(|(_, size)| size * 4).sum();
+        let mut parts = CheckpointParts::new(Format::TorchZip, bytes + 100);
+        for (index, (name, size)) in tensors.iter().enumerate() {
+            parts.storages.push(Storage::new(StorageParts {
+                dtype: Some(DType::Float32),
+                bytes: size * 4,
+                file_bytes: size * 4,
+                device: None,
+                member: format!("data/{index}"),
+                data_offset: None,
+            }));
+            let tensor = TensorParts {
+                name: (*name).to_owned(),
+                role: Role::Parameter,
+                role_source: RoleSource::Inferred,
+                dtype: Some(DType::Float32),
+                shape: Some(Dims::from_slice(&[*size])),
+                strides: Dims::from_slice(&[1]),
+                storage: Some(StorageId::new(u32::try_from(index).unwrap())),
+                storage_offset: 0,
+                requires_grad: None,
+                layout: Layout::Strided,
+            };
+            parts
+                .tensors
+                .push(Tensor::new(tensor, Some(size * 4)).unwrap());
+        }
+        Checkpoint::new(parts).unwrap()
+    }
+
+    fn lines(view: &View) -> Vec<String> {
+        view.rows
+            .iter()
+            .map(|row| {
+                format!(
+                    "{} {} x{} {:?}",
+                    row.level,
+                    row.path,
+                    row.repeats,
+                    row.bytes.unwrap()
+                )
+            })
+            .collect()
+    }
+
+    /// Children of every shown module add up to it, and the top level to the whole.
+    fn assert_adds_up(view: &View, total: u64) {
+        for level in 0..4 {
+            for (index, row) in view.rows.iter().enumerate() {
+                let below = view.rows[index + 1..]
+                    .iter()
+                    .take_while(|other| other.level > row.level);
+                let children: Vec<&Row> =
+                    below.filter(|other| other.level == row.level + 1).collect();
+                if row.level == level && !children.is_empty() {
+                    let sum: u64 = children.iter().map(|child| child.bytes.unwrap()).sum();
+                    assert_eq!(Some(sum), row.bytes, "{}", row.path);
+                }
+            }
+        }
+        let top: u64 = view
+            .rows
+            .iter()
+            .filter(|row| row.level == 0)
+            .map(|row| row.bytes.unwrap())
+            .sum();
+        assert_eq!(top, total);
+    }
+
+    const LAYERS: [(&str, u64); 8] = [
+        ("model.layers.0.w", 5),
+        ("model.layers.0.b", 1),
+        ("model.layers.1.w", 5),
+        ("model.layers.1.b", 1),
+        ("model.layers.10.w", 5),
+        ("model.layers.10.b", 1),
+        ("model.layers.2.w", 6),
+        ("head", 2),
+    ];
+
+    #[test]
+    fn equal_layers_collapse_and_chains_join() {
+        let view = View::new(&checkpoint(&LAYERS), &ViewOptions::default());
+        assert_eq!(
+            lines(&view),
+            [
+                "0 model.layers x1 96",
+                "1 model.layers.{0..1,10} x3 72",
+                "2 model.layers.{0..1,10}.w x3 60",
+                "2 model.layers.{0..1,10}.b x3 12",
+                "1 model.layers.2 x1 24",
+                "2 model.layers.2.w x1 24",
+                "0 head x1 8",
+            ]
+        );
+        assert_adds_up(&view, 104);
+    }
+
+    #[test]
+    fn all_shows_every_tensor() {
+        let options = ViewOptions {
+            all: true,
+            ..ViewOptions::default()
+        };
+        let view = View::new(&checkpoint(&LAYERS), &options);
+        assert_eq!(
+            view.rows
+                .iter()
+                .filter(|row| row.kind == RowKind::Tensor)
+                .count(),
+            8
+        );
+        assert_adds_up(&view, 104);
+    }
+
+    #[test]
+    fn a_list_is_sorted_and_cut() {
+        let options = ViewOptions {
+            top: Some(2),
+            ..ViewOptions::default()
+        };
+        let view = View::new(&checkpoint(&LAYERS), &options);
+        assert_eq!(
+            lines(&view),
+            [
+                "3 model.layers.{0..1,10}.w x3 60",
+                "3 model.layers.2.w x1 24"
+            ]
+        );
+        assert_eq!(view.hidden_rows, 2);
+        let options = ViewOptions {
+            order: Some(Order::Name),
+            all: true,
+            filter: Some(Regex::new("b$").unwrap()),
+            ..ViewOptions::default()
+        };
+        let view = View::new(&checkpoint(&LAYERS), &options);
+        assert_eq!(view.filtered, Some((3, 8)));
+        assert_eq!(view.rows[2].path, "model.layers.10.b");
+    }
+
+    #[test]
+    fn a_flat_checkpoint_of_many_tensors_is_cut() {
+        let names: Vec<String> = (0..500).map(|n| format!("t{n}x")).collect();
+        let tensors: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let view = View::new(&checkpoint(&tensors), &ViewOptions::default());
+        assert_eq!(
+            (view.rows.len(), view.hidden_rows),
+            (TREE_ROWS, 500 - TREE_ROWS)
+        );
+        let names: Vec<String> = (0..500).map(|n| format!("t{n}")).collect();
+        let tensors: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let view = View::new(&checkpoint(&tensors), &ViewOptions::default());
+        assert_eq!(lines(&view), ["0 t{0..499} x500 2000"]);
+    }
+
+    #[test]
+    fn the_same_name_twice_and_hostile_names() {
+        let deep = "a.".repeat(100_000);
+        let names = [
+            ("w", 1),
+            ("w", 2),
+            ("w.x", 3),
+            (deep.as_str(), 4),
+            ("", 5),
+            ("..", 6),
+        ];
+        let checkpoint = checkpoint(&names);
+        for all in [false, true] {
+            let options = ViewOptions {
+                all,
+                depth: Some(1),
+                ..ViewOptions::default()
+            };
+            assert_adds_up(&View::new(&checkpoint, &options), 84);
+        }
+    }
+
+    #[test]
+    fn cast_sizes() {
+        let checkpoint = checkpoint(&LAYERS);
+        assert_eq!(
+            CastSizes::of(&checkpoint, DType::BFloat16).storage_bytes,
+            52
+        );
+        let options = ViewOptions {
+            cast: Some(DType::Int8),
+            ..ViewOptions::default()
+        };
+        let view = View::new(&checkpoint, &options);
+        assert_eq!(view.rows[0].cast_bytes, Some(24));
+    }
+}

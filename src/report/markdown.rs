@@ -1,0 +1,190 @@
+//! Markdown for an issue, a pull request or a wiki.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::layout::Row;
+use super::{Document, Render, SumReport};
+use crate::text::escape;
+use crate::units::{Units, grouped};
+
+/// A section a file, with tables.
+#[derive(Debug, Clone, Copy)]
+pub struct Markdown;
+
+impl Render for Markdown {
+    fn document(
+        &self,
+        document: &Document<'_>,
+        first: bool,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        if !first {
+            writeln!(out)?;
+        }
+        let report = &document.report;
+        let units = document.units;
+        writeln!(out, "## {}\n", code(&report.file.path))?;
+        writeln!(
+            out,
+            "{} {}, {} ({} bytes)\n",
+            report.file.format,
+            report.file.object,
+            units.bytes(report.file.bytes),
+            grouped(report.file.bytes)
+        )?;
+        if let Some(signature) = &document.signature {
+            writeln!(out, "{}\n", code(signature))?;
+        }
+        rows(document, out)?;
+        totals(document, out)?;
+        for (name, bytes) in report.totals.by_class.parts() {
+            if bytes > 0 {
+                writeln!(out, "- {name}: {} of the file", units.bytes(bytes))?;
+            }
+        }
+        writeln!(out, "\nSecurity: **{}**", report.security.verdict)?;
+        for global in report.security.unexpected_globals {
+            writeln!(out, "- {}", code(global))?;
+        }
+        if !report.findings.is_empty() {
+            writeln!(out, "\n### Findings\n")?;
+        }
+        for finding in &report.findings {
+            let place = match finding.location.as_str() {
+                "" => String::new(),
+                location => format!("{}: ", code(location)),
+            };
+            writeln!(
+                out,
+                "- {} `{}` {place}{}",
+                finding.severity,
+                finding.code,
+                cell(&finding.message)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let view = &document.view;
+    if view.rows.is_empty() {
+        return writeln!(out, "No tensors.\n");
+    }
+    let cast = document.cast.map(|cast| cast.dtype.name());
+    writeln!(
+        out,
+        "| Name | Class | Shape | Dtype | Elements | Bytes |{}",
+        cast.map(|name| format!(" {name} |")).unwrap_or_default()
+    )?;
+    writeln!(
+        out,
+        "|---|---|---|---|---:|---:|{}",
+        cast.map_or("", |_| "---:|")
+    )?;
+    for row in &view.rows {
+        writeln!(out, "{}", line(row, document.units, cast.is_some()))?;
+    }
+    if view.hidden_rows > 0 {
+        writeln!(out, "\n… and {} more rows", view.hidden_rows)?;
+    }
+    writeln!(out)
+}
+
+fn line(row: &Row, units: Units, cast: bool) -> String {
+    let unknown = || "unknown".to_owned();
+    let repeats = if row.repeats > 1 {
+        format!(" x{}", row.repeats)
+    } else {
+        String::new()
+    };
+    let mut text = format!(
+        "| {}{repeats} | {} | {} | {} | {} | {} |",
+        code(&row.path),
+        row.class.as_deref().map(cell).unwrap_or_default(),
+        row.shape.as_deref().unwrap_or_default(),
+        row.dtype.unwrap_or_default(),
+        row.numel.map_or_else(unknown, grouped),
+        row.bytes.map_or_else(unknown, |bytes| units.bytes(bytes)),
+    );
+    if cast {
+        let _ = write!(
+            text,
+            " {} |",
+            row.cast_bytes
+                .map_or_else(unknown, |bytes| units.bytes(bytes))
+        );
+    }
+    text
+}
+
+fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let totals = &document.report.totals;
+    writeln!(
+        out,
+        "| Totals | Tensors | Elements | Bytes |\n|---|---:|---:|---:|"
+    )?;
+    let all = SumReport {
+        tensors: totals.tensors,
+        numel: totals.numel,
+        bytes: totals.tensor_bytes,
+    };
+    let groups = totals.by_role.iter().chain(&totals.by_dtype);
+    for (name, sum) in groups.copied().chain([("**all**", all)]) {
+        writeln!(
+            out,
+            "| {name} | {} | {} | {} |",
+            grouped(sum.tensors),
+            grouped(sum.numel),
+            document.units.bytes(sum.bytes)
+        )?;
+    }
+    let lines = [
+        ("memory, every storage once", totals.storage_bytes),
+        ("shared", totals.shared_bytes),
+        ("slack", totals.slack_bytes),
+    ];
+    for (name, bytes) in lines {
+        writeln!(out, "| {name} | | | {} |", document.units.bytes(bytes))?;
+    }
+    writeln!(out)
+}
+
+/// A name as code: no backtick, pipe or newline of its own gets through.
+fn code(text: &str) -> String {
+    let text = escape(text).replace('`', "'").replace('|', "\\|");
+    if text.is_empty() {
+        "` `".to_owned()
+    } else {
+        format!("`{text}`")
+    }
+}
+
+/// A text in a table cell, with nothing in it that Markdown or HTML would act on.
+fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in escape(text).chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '[' | ']' | '*' | '_' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_names() {
+        assert_eq!(code("a`b|c\nd"), "`a'b\\|c\\nd`");
+        assert_eq!(cell("<script>[x](y)"), "&lt;script>\\[x\\](y)");
+    }
+}

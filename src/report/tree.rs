@@ -1,0 +1,449 @@
+//! The tree of modules that tensor names spell, and the collapsing of layers that repeat.
+//!
+//! A name is split at its dots; nothing is made up and nothing is dropped: the tensors below a node are its own
+//! sums, so children add up to their parent at every level, collapsed or not.
+
+use std::collections::HashMap;
+
+use crate::checkpoint::Tensor;
+use crate::tensor::DType;
+
+/// A name is split into at most this many parts: bounds recursion, deeper names keep the rest in one part.
+const MAX_PARTS: usize = 64;
+
+/// Index of a node.
+pub(super) type NodeId = usize;
+
+/// The root is always the first node.
+pub(super) const ROOT: NodeId = 0;
+
+/// What a tensor row needs to know besides the tensor.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaf<'a> {
+    /// The tensor.
+    pub(super) tensor: &'a Tensor,
+    /// Whether an earlier tensor views the same storage.
+    pub(super) shared: bool,
+}
+
+/// A module, or a tensor where it has one.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    /// Its part of the name; with other nodes in it `{0..31}`.
+    pub(super) label: String,
+    /// Nodes below it, in file order.
+    pub(super) children: Vec<NodeId>,
+    /// The tensor with this name (a name can be a tensor and a prefix of others).
+    pub(super) leaf: Option<Leaf<'a>>,
+    /// The module's class.
+    pub(super) class: Option<&'a str>,
+    /// How many equal nodes this one stands for.
+    pub(super) repeats: u64,
+    /// Sums over everything below, of one of the repeats.
+    pub(super) sums: Sums,
+}
+
+/// Sums below a node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sums {
+    /// Tensors.
+    pub(super) tensors: u64,
+    /// Elements.
+    pub(super) numel: u64,
+    /// Logical bytes.
+    pub(super) bytes: u64,
+    /// Logical bytes if cast.
+    pub(super) cast_bytes: u64,
+    /// The dtypes.
+    pub(super) dtype: DTypes,
+}
+
+/// The dtypes below a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum DTypes {
+    /// No tensor has one.
+    #[default]
+    None,
+    /// All tensors have this one.
+    One(DType),
+    /// There are several.
+    Mixed,
+}
+
+impl DTypes {
+    fn join(self, other: DTypes) -> DTypes {
+        match (self, other) {
+            (DTypes::None, x) | (x, DTypes::None) => x,
+            (DTypes::One(a), DTypes::One(b)) if a == b => self,
+            _ => DTypes::Mixed,
+        }
+    }
+}
+
+impl Sums {
+    fn of(tensor: &Tensor, cast: Option<DType>) -> Sums {
+        Sums {
+            tensors: 1,
+            numel: tensor.numel(),
+            bytes: tensor.bytes(),
+            cast_bytes: cast.map_or(0, |dtype| cast_bytes(tensor, dtype)),
+            dtype: tensor.dtype().map_or(DTypes::None, DTypes::One),
+        }
+    }
+
+    fn add(&mut self, other: Sums, repeats: u64) {
+        let plus = |a: u64, b: u64| a.saturating_add(b.saturating_mul(repeats));
+        self.tensors = plus(self.tensors, other.tensors);
+        self.numel = plus(self.numel, other.numel);
+        self.bytes = plus(self.bytes, other.bytes);
+        self.cast_bytes = plus(self.cast_bytes, other.cast_bytes);
+        self.dtype = self.dtype.join(other.dtype);
+    }
+}
+
+/// Bytes of a tensor if cast as `Module.to(dtype)` does: floating tensors change, all others stay.
+fn cast_bytes(tensor: &Tensor, dtype: DType) -> u64 {
+    let floating = tensor.dtype().is_some_and(DType::is_floating_point);
+    match tensor.shape() {
+        Some(shape) if floating => dtype.tensor_bytes(shape).unwrap_or(u64::MAX),
+        _ => tensor.bytes(),
+    }
+}
+
+/// A tree of modules and tensors.
+#[derive(Debug)]
+pub(super) struct Tree<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+impl<'a> Tree<'a> {
+    /// The tree of these tensors; `classes` knows modules by their path.
+    pub(super) fn new(
+        leaves: impl Iterator<Item = Leaf<'a>>,
+        classes: &HashMap<&'a str, &'a str>,
+        cast: Option<DType>,
+    ) -> Self {
+        let mut builder = Builder {
+            nodes: vec![node(String::new())],
+            index: HashMap::new(),
+            open: Vec::new(),
+        };
+        for leaf in leaves {
+            builder.add(leaf, classes);
+        }
+        let mut tree = Tree {
+            nodes: builder.nodes,
+        };
+        tree.sum(cast);
+        tree
+    }
+
+    /// The node with this id.
+    pub(super) fn node(&self, id: NodeId) -> &Node<'a> {
+        // Ids come from the tree itself; the root is always there.
+        self.nodes.get(id).unwrap_or(&self.nodes[ROOT])
+    }
+
+    /// Sums, bottom up: children always come after their parents in `nodes`.
+    fn sum(&mut self, cast: Option<DType>) {
+        for id in (0..self.nodes.len()).rev() {
+            let node = self.node(id);
+            let mut sums = node
+                .leaf
+                .map_or_else(Sums::default, |leaf| Sums::of(leaf.tensor, cast));
+            for child in &node.children {
+                let child = self.node(*child);
+                sums.add(child.sums, child.repeats);
+            }
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.sums = sums;
+            }
+        }
+    }
+
+    /// Joins modules with the only module in them: `model` and `layers` to `model.layers`.
+    pub(super) fn join_chains(&mut self) {
+        for id in 0..self.nodes.len() {
+            while let [only] = self.node(id).children[..] {
+                let child = self.node(only);
+                let joined = id != ROOT
+                    && self.node(id).leaf.is_none()
+                    && child.leaf.is_none()
+                    && child.repeats == 1
+                    && !child.children.is_empty();
+                if !joined {
+                    break;
+                }
+                let label = format!("{}.{}", self.node(id).label, child.label);
+                let (children, class) = (child.children.clone(), child.class);
+                if let Some(node) = self.nodes.get_mut(id) {
+                    node.label = label;
+                    node.children = children;
+                    node.class = class;
+                }
+            }
+        }
+    }
+
+    /// Puts siblings that differ only in their number into one node.
+    pub(super) fn collapse(&mut self) {
+        let mut kinds: HashMap<Kind<'a>, u32> = HashMap::new();
+        let mut kind_of: Vec<u32> = vec![0; self.nodes.len()];
+        for id in (0..self.nodes.len()).rev() {
+            let groups = groups(self, &self.node(id).children, &kind_of);
+            let mut children = Vec::with_capacity(groups.len());
+            for group in groups {
+                if let (true, Some(node)) =
+                    (group.numbers.len() > 1, self.nodes.get_mut(group.first))
+                {
+                    node.label = format!("{}{}", group.prefix, ranges(&group.numbers));
+                    node.repeats = u64::try_from(group.numbers.len()).unwrap_or(u64::MAX);
+                }
+                children.push(group.first);
+            }
+            let kind = Kind {
+                class: self.node(id).class,
+                leaf: self.node(id).leaf.map(LeafKind::of),
+                children: children
+                    .iter()
+                    .map(|child| {
+                        let kind = kind_of.get(*child).copied().unwrap_or(0);
+                        (self.node(*child).label.clone(), kind)
+                    })
+                    .collect(),
+            };
+            let next = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
+            let kind = *kinds.entry(kind).or_insert(next);
+            if let Some(slot) = kind_of.get_mut(id) {
+                *slot = kind;
+            }
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.children = children;
+            }
+        }
+    }
+
+    /// Levels below the root.
+    pub(super) fn depth(&self) -> usize {
+        self.levels(ROOT)
+    }
+
+    fn levels(&self, id: NodeId) -> usize {
+        let children = &self.node(id).children;
+        children
+            .iter()
+            .map(|child| 1 + self.levels(*child))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Rows that a tree cut at each depth has: `[0]` for depth 1, ...
+    pub(super) fn rows_by_depth(&self) -> Vec<usize> {
+        let mut rows = Vec::new();
+        let mut level: Vec<NodeId> = self.node(ROOT).children.clone();
+        let mut total = 0;
+        while !level.is_empty() {
+            total += level.len();
+            rows.push(total);
+            level = level
+                .iter()
+                .flat_map(|id| self.node(*id).children.iter().copied())
+                .collect();
+        }
+        rows
+    }
+}
+
+fn node<'a>(label: String) -> Node<'a> {
+    Node {
+        label,
+        children: Vec::new(),
+        leaf: None,
+        class: None,
+        repeats: 1,
+        sums: Sums::default(),
+    }
+}
+
+struct Builder<'a> {
+    nodes: Vec<Node<'a>>,
+    index: HashMap<(NodeId, &'a str), NodeId>,
+    /// The path of the tensor before: names come in order, so most of it is that of the next.
+    open: Vec<(&'a str, NodeId)>,
+}
+
+impl<'a> Builder<'a> {
+    fn add(&mut self, leaf: Leaf<'a>, classes: &HashMap<&'a str, &'a str>) {
+        let name = leaf.tensor.name();
+        let mut parent = ROOT;
+        let mut end = 0;
+        let mut same = true;
+        for (level, part) in name.splitn(MAX_PARTS, '.').enumerate() {
+            end += part.len() + usize::from(level > 0);
+            same = same && self.open.get(level).is_some_and(|(open, _)| *open == part);
+            if same && let Some((_, id)) = self.open.get(level) {
+                parent = *id;
+                continue;
+            }
+            self.open.truncate(level);
+            parent = self.child(parent, part, name.get(..end), classes);
+            self.open.push((part, parent));
+        }
+        if let Some(node) = self.nodes.get_mut(parent)
+            && node.leaf.is_none()
+        {
+            node.leaf = Some(leaf);
+            return;
+        }
+        // Two tensors of one name: both are shown.
+        let twin = self.nodes.len();
+        let label = name.rsplit('.').next().unwrap_or(name).to_owned();
+        self.nodes.push(Node {
+            leaf: Some(leaf),
+            ..node(label)
+        });
+        let above = self
+            .open
+            .len()
+            .checked_sub(2)
+            .and_then(|level| self.open.get(level));
+        let above = above.map_or(ROOT, |(_, id)| *id);
+        if let Some(node) = self.nodes.get_mut(above) {
+            node.children.push(twin);
+        }
+    }
+
+    fn child(
+        &mut self,
+        parent: NodeId,
+        part: &'a str,
+        path: Option<&'a str>,
+        classes: &HashMap<&'a str, &'a str>,
+    ) -> NodeId {
+        let next = self.nodes.len();
+        let id = *self.index.entry((parent, part)).or_insert(next);
+        if id == next {
+            self.nodes.push(Node {
+                class: path.and_then(|path| classes.get(path).copied()),
+                ..node(part.to_owned())
+            });
+            if let Some(node) = self.nodes.get_mut(parent) {
+                node.children.push(id);
+            }
+        }
+        id
+    }
+}
+
+/// What two nodes must share to count as equal.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Kind<'a> {
+    class: Option<&'a str>,
+    leaf: Option<LeafKind<'a>>,
+    children: Vec<(String, u32)>,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LeafKind<'a> {
+    role: crate::checkpoint::Role,
+    layout: crate::checkpoint::Layout,
+    dtype: Option<DType>,
+    shape: Option<&'a [u64]>,
+    shared: bool,
+}
+
+impl<'a> LeafKind<'a> {
+    fn of(leaf: Leaf<'a>) -> Self {
+        LeafKind {
+            role: leaf.tensor.role(),
+            layout: leaf.tensor.layout(),
+            dtype: leaf.tensor.dtype(),
+            shape: leaf.tensor.shape(),
+            shared: leaf.shared,
+        }
+    }
+}
+
+/// Equal siblings.
+struct Group {
+    first: NodeId,
+    prefix: String,
+    numbers: Vec<u64>,
+}
+
+/// Siblings by prefix and kind, in the order of their first members.
+fn groups(tree: &Tree<'_>, children: &[NodeId], kind_of: &[u32]) -> Vec<Group> {
+    let mut index: HashMap<(&str, u32), usize> = HashMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for child in children {
+        let label = &tree.node(*child).label;
+        let kind = kind_of.get(*child).copied().unwrap_or(0);
+        let split = split_number(label);
+        let mut group = Group {
+            first: *child,
+            prefix: String::new(),
+            numbers: Vec::new(),
+        };
+        if let Some((prefix, number)) = split {
+            let place = *index.entry((prefix, kind)).or_insert(groups.len());
+            if let Some(known) = groups.get_mut(place) {
+                known.numbers.push(number);
+                continue;
+            }
+            prefix.clone_into(&mut group.prefix);
+            group.numbers.push(number);
+        }
+        groups.push(group);
+    }
+    groups
+}
+
+/// `block12` as `block` and 12; `None` without a number, or with one that would not print the same again.
+fn split_number(label: &str) -> Option<(&str, u64)> {
+    let prefix = label.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = label.get(prefix.len()..)?;
+    if digits.len() > 1 && digits.starts_with('0') {
+        return None;
+    }
+    Some((prefix, digits.parse().ok()?))
+}
+
+/// Most ranges that a collapsed label spells out.
+const MAX_RANGES: usize = 4;
+
+/// `{0..31}`, `{0..3,5}`, `{0,2,4,…,30}`.
+fn ranges(numbers: &[u64]) -> String {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    let runs: Vec<String> = sorted
+        .chunk_by(|a, b| a.checked_add(1) == Some(*b))
+        .map(|run| match run {
+            [first, .., last] => format!("{first}..{last}"),
+            [only] => only.to_string(),
+            [] => String::new(),
+        })
+        .collect();
+    match (&runs[..], runs.last()) {
+        ([a, b, c, ..], Some(last)) if runs.len() > MAX_RANGES => {
+            format!("{{{a},{b},{c},…,{last}}}")
+        }
+        _ => format!("{{{}}}", runs.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_labels() {
+        assert_eq!(split_number("12"), Some(("", 12)));
+        assert_eq!(split_number("block3"), Some(("block", 3)));
+        assert_eq!(split_number("block0"), Some(("block", 0)));
+        assert_eq!(split_number("block03"), None);
+        assert_eq!(split_number("weight"), None);
+        assert_eq!(split_number("99999999999999999999999"), None);
+        assert_eq!(ranges(&[2, 0, 1, 10, 11]), "{0..2,10..11}");
+        assert_eq!(ranges(&[0, 2, 4, 6, 8]), "{0,2,4,…,8}");
+    }
+}
