@@ -1,0 +1,1 @@
+"""What scripts/bench measures: every module `bench_*.py` here holds functions marked with `@benchmark`."""
