@@ -89,7 +89,8 @@ mod c {
         pub(super) fn shim_module_run(
             module: *mut Module,
             method: *const c_char,
-            arguments: *mut Values,
+            arguments: *const Values,
+            results: *mut Values,
             error: Error,
         ) -> c_int;
         pub(super) fn shim_module_assign(
@@ -409,11 +410,15 @@ impl Module {
         call(|e| unsafe { c::shim_module_mark(self.0, e) })
     }
 
-    /// Calls a method with the values as its arguments; they become its result.
-    pub(crate) fn run(&self, method: &str, values: &mut Values) -> Result<()> {
+    /// Calls a method; the caller goes on holding the arguments.
+    pub(crate) fn run(&self, method: &str, arguments: &Values) -> Result<Values> {
         let method = c_text(method)?;
-        // SAFETY: module, text and values are alive.
-        call(|e| unsafe { c::shim_module_run(self.0, method.as_ptr(), values.0, e) })
+        let results = Values::new();
+        // SAFETY: module, text and both stacks are alive.
+        call(|e| unsafe {
+            c::shim_module_run(self.0, method.as_ptr(), arguments.0, results.0, e)
+        })?;
+        Ok(results)
     }
 
     /// Copies data into a parameter or buffer.

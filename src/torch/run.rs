@@ -336,7 +336,7 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
     match &run.mode {
         Mode::Inference => {
             let _no_grad = tch::no_grad_guard();
-            forward(session, &module, run, &method, arguments, None, autocast).map(|_outputs| ())
+            forward(session, &module, run, &method, &arguments, None, autocast).map(|_outputs| ())
         }
         Mode::Training { .. } => Err(Failure::new(
             FailureKind::Unsupported,
@@ -374,7 +374,7 @@ fn forward(
     module: &Module,
     run: &RunRequest,
     method: &Method,
-    mut arguments: Values,
+    arguments: &Values,
     step: Option<u32>,
     autocast: Option<i8>,
 ) -> Result<Values, Failure> {
@@ -384,7 +384,7 @@ fn forward(
             ffi::set_autocast(device, dtype, true)?;
         }
         recording::operators(true)?;
-        let outcome = module.run(&run.method, &mut arguments);
+        let outcome = module.run(&run.method, arguments);
         recording::operators(false)?;
         if let Some(dtype) = autocast {
             ffi::set_autocast(device, dtype, false)?;

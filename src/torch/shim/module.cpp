@@ -293,12 +293,11 @@ int shim_module_mark(shim_module* module, char** error) {
   });
 }
 
-int shim_module_run(shim_module* module, const char* method, shim_values* arguments, char** error) {
+int shim_module_run(
+    shim_module* module, const char* method, const shim_values* arguments, shim_values* results, char** error) {
   return shim::guard(error, [&] {
-    std::vector<IValue> stack;
-    stack.swap(arguments->stack);
     auto run = module->module.get_method(method);
-    arguments->stack.push_back(run(std::move(stack)));
+    results->stack.push_back(run(arguments->stack));
   });
 }
 

@@ -44,8 +44,10 @@ int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* cont
 int shim_module_schema(shim_module* module, const char* method, char** out, char** methods, char** error);
 // Inserts enter and exit marks into every method; must come before the first run.
 int shim_module_mark(shim_module* module, char** error);
-// Replaces the arguments in `arguments` by what the method returns, as one value.
-int shim_module_run(shim_module* module, const char* method, shim_values* arguments, char** error);
+// Pushes what the method returns, as one value, to `results`. The caller keeps the arguments, as a Python caller
+// keeps its variables: an input is not freed after its last use inside.
+int shim_module_run(
+    shim_module* module, const char* method, const shim_values* arguments, shim_values* results, char** error);
 // Assigns data to a parameter or buffer by name.
 int shim_module_assign(shim_module* module, const char* name, void* tensor, char** error);
 
