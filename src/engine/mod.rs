@@ -10,6 +10,7 @@ mod error;
 mod options;
 mod process;
 pub mod protocol;
+pub mod stand_ins;
 
 #[cfg(test)]
 mod tests;
