@@ -10,7 +10,8 @@
 //! tensor, ui  -> units, text                  simulate -> trace, units
 //! source      -> units                        estimate -> simulate, trace, checkpoint, units
 //! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units, text
-//! format      -> source, checkpoint, tensor   engine   -> trace
+//! format      -> source, checkpoint, tensor,  engine   -> trace
+//!                simulate (recordings)
 //! trace       -> tensor, units                cli      -> units, tensor, ui, engine::protocol
 //! app         -> everything
 //! ```

@@ -9,6 +9,7 @@
 )]
 
 pub mod pickle;
+pub mod snapshot;
 
 use std::path::Path;
 

@@ -89,6 +89,14 @@ pub struct RecordedPlaces {
     pub next_range: Option<u64>,
 }
 
+impl RecordedPlaces {
+    /// The first recorded segment of this size that is not taken yet.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let at = self.segments.iter().position(|(_, size)| *size == bytes)?;
+        self.segments.remove(at).map(|(addr, _)| addr)
+    }
+}
+
 /// Memory in use and addresses handed out.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
@@ -125,19 +133,18 @@ impl Device {
                 return Some(self.next_down);
             }
             Placement::LowestFree(ranges) => ranges.take(rounded),
-            Placement::Recorded(places) => places
-                .segments
-                .front()
-                .copied()
-                .filter(|(_, size)| *size == bytes)
-                .and_then(|_| places.segments.pop_front())
-                .map(|(addr, _)| addr),
+            Placement::Recorded(places) => places.take(bytes),
         };
         Some(recorded.unwrap_or_else(|| {
             let addr = self.next_up;
             self.next_up = following(addr, rounded, FIRST_SEGMENT);
             addr
         }))
+    }
+
+    /// Takes memory that is held already, whether or not there is as much.
+    pub(super) fn hold(&mut self, bytes: u64) {
+        self.used_bytes += bytes.next_multiple_of(GRANULARITY_BYTES);
     }
 
     /// cudaFree.
@@ -151,7 +158,7 @@ impl Device {
 
     /// cuMemCreate of whole pages: whether so many bytes were left.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
-        let fits = self.total_bytes.saturating_sub(self.used_bytes) >= bytes;
+        let fits = bytes <= self.total_bytes.saturating_sub(self.used_bytes);
         if fits {
             self.used_bytes += bytes;
         }

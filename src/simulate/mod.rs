@@ -28,7 +28,10 @@ pub mod conf;
 mod device;
 mod free_list;
 mod range;
+pub mod recording;
 mod release;
+pub mod replay;
+mod restore;
 mod size;
 pub mod stats;
 mod view;
@@ -37,6 +40,7 @@ pub use allocator::{Allocator, DeviceEvent, DeviceRange, NotAllocated, OutOfMemo
 pub use block::{BlockId, BlockState};
 pub use conf::{AllocConf, AllocConfError};
 pub use device::{DeviceLimits, FreeRanges, Placement, RecordedPlaces};
+pub use restore::RestoreError;
 pub use stats::{Stat, StatKind, Stats};
 pub use view::{BlockView, SegmentView};
 

@@ -139,37 +139,51 @@ impl Allocator {
         Some(())
     }
 
-    /// Unmaps every whole page of a free block; a segment left without any is dropped.
-    pub(super) fn unmap(&mut self, index: BlockIndex) {
-        let block = self.blocks[index];
-        let Some(Some(range)) = self.ranges.get(block.range as usize).copied() else {
-            return;
-        };
+    /// Maps the pages that a recording saw mapped, where they are the start of an unmapped range.
+    pub(super) fn map_at(&mut self, addr: u64, bytes: u64) -> bool {
+        let found = self
+            .lists
+            .iter()
+            .find_map(|list| list.unmapped.get(&addr).copied());
+        found.is_some_and(|index| {
+            self.blocks[index].size >= bytes && self.map(index, bytes).is_some()
+        })
+    }
+
+    /// Start and size of the whole pages that a block of an expandable segment covers.
+    pub(super) fn whole_pages(&self, block: &Block) -> Option<(u64, u64)> {
+        let range = self.ranges.get(block.range as usize)?.as_ref()?;
         let offset = block.addr - range.base;
         let low = offset.next_multiple_of(range.page);
         let high = (offset + block.size) / range.page * range.page;
-        if low >= high {
+        (low < high).then(|| (range.base + low, high - low))
+    }
+
+    /// Unmaps every whole page of a free block; a segment left without any is dropped.
+    pub(super) fn unmap(&mut self, index: BlockIndex) {
+        let block = self.blocks[index];
+        let Some((addr, bytes)) = self.whole_pages(&block) else {
             return;
-        }
+        };
         self.drop_free(index);
-        if low > offset {
+        if addr > block.addr {
             let head = Block {
-                size: low - offset,
+                size: addr - block.addr,
                 ..block
             };
             let head = self.link_new(head, index, true);
             self.add_free(head);
         }
-        if offset + block.size > high {
+        let (end, block_end) = (addr + bytes, block.addr + block.size);
+        if block_end > end {
             let tail = Block {
-                addr: range.base + high,
-                size: offset + block.size - high,
+                addr: end,
+                size: block_end - end,
                 ..block
             };
             let tail = self.link_new(tail, index, false);
             self.add_free(tail);
         }
-        let (addr, bytes) = (range.base + low, high - low);
         let unmapped = &mut self.blocks[index];
         (unmapped.addr, unmapped.size) = (addr, bytes);
         unmapped.state = BlockState::Unmapped;

@@ -2,6 +2,7 @@
 
 use super::allocator::{Allocator, DeviceEvent, DeviceRange};
 use super::block::{Block, BlockIndex, BlockState, NONE};
+use super::free_list::Entry;
 use super::stats::StatKind;
 use super::{Pool, PoolId};
 
@@ -91,21 +92,51 @@ impl Allocator {
         }));
     }
 
-    /// Frees just the segment at `addr`, if a single free block fills it: what a recording saw freed for a reason
-    /// it does not tell. Returns whether there was one.
-    pub fn release_segment(&mut self, addr: u64) -> bool {
-        let found = self
+    /// What could go back to the device now: the pool's identity, and whole segments or whole pages.
+    pub(super) fn releasable(&self) -> Vec<(PoolId, DeviceRange)> {
+        let mut found = Vec::new();
+        for list in &self.lists {
+            let id = self.pools[list.owner].id;
+            for entry in list.free.iter() {
+                if let Some((addr, bytes)) = self.releasable_part(entry.index()) {
+                    let stream = list.stream;
+                    let range = DeviceRange {
+                        addr,
+                        bytes,
+                        stream,
+                    };
+                    found.push((id, range));
+                }
+            }
+        }
+        found
+    }
+
+    /// What of a free block could go back to the device.
+    fn releasable_part(&self, index: BlockIndex) -> Option<(u64, u64)> {
+        let block = &self.blocks[index];
+        if block.is_expandable() {
+            self.whole_pages(block)
+        } else {
+            (!block.is_split()).then_some((block.addr, block.size))
+        }
+    }
+
+    /// Gives back just what [`Self::releasable`] shows at `addr`: what a recording saw released for a reason it does
+    /// not tell. Returns whether there was such a thing.
+    pub(super) fn release_at(&mut self, addr: u64, bytes: u64) -> bool {
+        let mut blocks = self
             .lists
             .iter()
             .flat_map(|list| list.free.iter())
-            .find(|entry| {
-                let block = &self.blocks[entry.index()];
-                block.addr == addr && !block.is_split() && !block.is_expandable()
-            });
-        let Some(entry) = found else {
-            return false;
-        };
-        self.give_back(entry.index());
+            .map(Entry::index);
+        let found = blocks.find(|index| self.releasable_part(*index) == Some((addr, bytes)));
+        drop(blocks);
+        match found {
+            Some(index) if self.blocks[index].is_expandable() => self.unmap(index),
+            Some(index) => self.give_back(index),
+            None => return false,
+        }
         true
     }
 
@@ -149,15 +180,12 @@ impl Allocator {
         }
     }
 
-    /// Waits for all streams and releases every unused segment and page: the large pool, then the small one, then
-    /// private pools.
+    /// Waits for all streams and releases every unused segment and page of the default pools: the large one, then
+    /// the small one. Private pools keep theirs.
     pub(super) fn release_cached(&mut self) {
         self.stats.num_sync_all_streams += 1;
         self.release_pool(1);
         self.release_pool(0);
-        for owner in 2..self.pools.len() {
-            self.release_pool(owner);
-        }
     }
 
     fn release_pool(&mut self, owner: usize) {

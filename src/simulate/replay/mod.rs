@@ -1,0 +1,105 @@
+//! Replays of recordings: every place and every segment is predicted and compared, and what follows from that.
+//!
+//! The allocator model is fed with the recorded allocations and frees. What the driver decides is taken from the
+//! recording (addresses of new segments); what the program decides without an event (`empty_cache`) is seen by what
+//! was released. Everything else is predicted: where each block lies, when segments are taken from the device, how
+//! large they are, what a release gives back, and the final state.
+//!
+//! A recording that starts in the middle of a program's life is replayed from a state worked out backwards from its
+//! end (`rebuild`).
+//!
+//! | module | owns |
+//! |---|---|
+//! | `rebuild` | the state before the first event |
+//! | `run` | following a recording, event by event |
+//! | `analysis` | who held the memory, fragmentation |
+//! | `what_if` | the same program with other settings or less memory |
+//! | `report` | what is reported |
+
+mod analysis;
+mod rebuild;
+mod report;
+mod run;
+mod what_if;
+
+pub use report::{
+    CallSite, DeviceReplay, Final, Fragmentation, LiveGroup, Mismatch, OutOfMemoryEvent, Peak,
+    Peaks, ReplayFinding, ReplayReport, Start, WhatIf,
+};
+
+use super::conf::{AllocConf, AllocConfError};
+use super::recording::Recording;
+use report::Mismatches;
+
+/// What to find out besides the replay itself.
+#[derive(Debug, Clone, Default)]
+pub struct ReplayOptions {
+    /// Settings to try (`--alloc-conf`).
+    pub alloc_conf: Option<String>,
+    /// A capacity to try, in bytes (`--memory`).
+    pub memory_bytes: Option<u64>,
+    /// Whether to look for the least memory with which the recording still runs.
+    pub find_smallest_memory: bool,
+    /// How many groups of live memory to list; 0: all.
+    pub top: usize,
+}
+
+/// Replays a recording on the allocator model.
+///
+/// The only error is settings that PyTorch would refuse, in [`ReplayOptions::alloc_conf`]; whatever is wrong with the
+/// recording is in the report.
+pub fn replay(
+    recording: &Recording,
+    options: &ReplayOptions,
+) -> Result<ReplayReport, AllocConfError> {
+    let other = options
+        .alloc_conf
+        .as_deref()
+        .map(AllocConf::parse)
+        .transpose()?;
+    let mut findings = Vec::new();
+    let conf = recorded_conf(recording, &mut findings);
+    for (action, count) in &recording.unknown_actions {
+        let message = format!("{count} events of a kind that is not understood were left out");
+        findings.push(ReplayFinding::warning(
+            "unknown-event",
+            action.clone(),
+            message,
+        ));
+    }
+    let devices = recording
+        .devices
+        .iter()
+        .map(|device| {
+            let run = run::follow(device, &conf);
+            let stacks = &recording.stacks;
+            let mut replay = report::device_replay(device, &run, stacks, options.top);
+            if !device.events.is_empty() {
+                if other.is_some() || options.memory_bytes.is_some() {
+                    let conf = other.as_ref().unwrap_or(&conf);
+                    let tried = what_if::try_out(device, &run.initial, conf, options.memory_bytes);
+                    replay.what_if = Some(tried);
+                }
+                if options.find_smallest_memory {
+                    let conf = other.as_ref().unwrap_or(&conf);
+                    replay.smallest_memory_bytes = what_if::smallest(device, &run.initial, conf);
+                }
+            }
+            replay
+        })
+        .collect();
+    Ok(ReplayReport { devices, findings })
+}
+
+/// The settings that were in force when the file was recorded; PyTorch's defaults where it does not tell.
+fn recorded_conf(recording: &Recording, findings: &mut Vec<ReplayFinding>) -> AllocConf {
+    let Some(text) = &recording.settings else {
+        return AllocConf::default();
+    };
+    AllocConf::parse(text).unwrap_or_else(|error| {
+        let message =
+            format!("the recorded settings are not understood, so the defaults count: {error}");
+        findings.push(ReplayFinding::warning("alloc-conf", text.clone(), message));
+        AllocConf::default()
+    })
+}

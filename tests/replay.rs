@@ -1,0 +1,102 @@
+//! Memory snapshots that others recorded on real GPUs, replayed: every place and every segment must be predicted.
+//!
+//! The snapshots belong to others and are not in this repository; without them these tests say so and end.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test program"
+)]
+
+use std::path::{Path, PathBuf};
+
+use inspect_checkpoint::format::snapshot;
+use inspect_checkpoint::simulate::recording::Recording;
+use inspect_checkpoint::simulate::replay::{DeviceReplay, ReplayOptions, Start, replay};
+use serde_json::Value;
+
+fn folder() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/snapshots");
+    let there = folder.join("MANIFEST.json").exists();
+    if !there {
+        println!("skipped: no snapshots in {}", folder.display());
+    }
+    there.then_some(folder)
+}
+
+fn read(path: &Path) -> Recording {
+    snapshot::read(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn replayed(recording: &Recording) -> Vec<DeviceReplay> {
+    replay(recording, &ReplayOptions::default())
+        .unwrap()
+        .devices
+}
+
+/// The manifest's number, where it has one.
+fn number(device: &Value, key: &str) -> Option<u64> {
+    device[key].as_u64()
+}
+
+#[test]
+fn every_place_and_segment_of_every_snapshot() {
+    let Some(folder) = folder() else { return };
+    let manifest = std::fs::read(folder.join("MANIFEST.json")).unwrap();
+    let manifest: Vec<Value> = serde_json::from_slice(&manifest).unwrap();
+    for entry in &manifest {
+        let name = entry["file"].as_str().unwrap();
+        let devices = replayed(&read(&folder.join(name)));
+        let expected = entry["devices"].as_array().unwrap();
+        assert_eq!(devices.len(), expected.len(), "{name}");
+        for (got, expected) in devices.iter().zip(expected) {
+            println!(
+                "{name} device {}: {:?}, {} allocations, {} mismatches {:?}, peaks {:?} {:?} {:?} {:?}",
+                got.device,
+                got.start,
+                got.allocations,
+                got.mismatches,
+                got.first_mismatch,
+                got.peak_requested_bytes,
+                got.peak_allocated_bytes,
+                got.peak_active_bytes,
+                got.peak_reserved_bytes
+            );
+            assert_eq!(got.mismatches, 0, "{name}: {:?}", got.first_mismatch);
+            assert_eq!(got.end.segments_equal, Some(true), "{name}");
+            assert_eq!(got.end.blocks_equal, Some(true), "{name}");
+            assert_eq!(
+                Some(got.end.allocated_bytes),
+                number(expected, "final_alloc"),
+                "{name}"
+            );
+            assert_eq!(
+                Some(got.end.reserved_bytes),
+                number(expected, "final_res"),
+                "{name}"
+            );
+            let events = &expected["ev"];
+            let count = |key| number(events, key).unwrap_or(0);
+            assert_eq!(got.allocations, count("alloc"), "{name}");
+            assert_eq!(got.frees, count("free_completed"), "{name}");
+            assert_eq!(got.segment_allocs, count("segment_alloc"), "{name}");
+            assert_eq!(got.segment_frees, count("segment_free"), "{name}");
+            assert_eq!(got.segment_maps, count("segment_map"), "{name}");
+            assert_eq!(got.segment_unmaps, count("segment_unmap"), "{name}");
+            assert_eq!(got.ooms, count("oom"), "{name}");
+            for (peak, key) in [
+                (got.peak_requested_bytes, "peak_req"),
+                (got.peak_allocated_bytes, "peak_alloc"),
+                (got.peak_reserved_bytes, "peak_res"),
+            ] {
+                if let Some(expected) = number(expected, key) {
+                    assert_eq!(peak, Some(expected), "{name} {key}");
+                }
+            }
+            if let Some(cold) = expected["cold"].as_bool() {
+                assert_eq!(got.start == Start::Cold, cold, "{name}");
+            }
+        }
+    }
+}
