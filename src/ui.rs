@@ -211,7 +211,7 @@ pub enum Target {
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// A folder where a file should be.
-    #[error("`{}` is a directory, expected a file to write to", .0.display())]
+    #[error("`{}` is a folder, expected a file to write to", .0.display())]
     Directory(PathBuf),
     /// The folder does not take new files.
     #[error("`{}` cannot be written", .path.display())]
@@ -275,13 +275,16 @@ fn temporary(path: &Path) -> Result<tempfile::NamedTempFile, OutputError> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    let failed = |source| OutputError::Create {
+        path: path.to_owned(),
+        source,
+    };
+    fs::metadata(folder).map_err(failed)?;
     tempfile::Builder::new()
         .prefix(".inspect-")
         .tempfile_in(folder)
-        .map_err(|source| OutputError::Create {
-            path: path.to_owned(),
-            source,
-        })
+        // The error itself names the temporary file, which says nothing to the user and differs every time.
+        .map_err(|error| failed(error.kind().into()))
 }
 
 fn write_file(

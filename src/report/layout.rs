@@ -11,7 +11,7 @@ use crate::checkpoint::{Checkpoint, Layout, Tensor};
 use crate::tensor::DType;
 
 /// Rows of a tree without `--depth`: a screen or two.
-const TREE_ROWS: usize = 100;
+const TREE_ROWS: usize = 64;
 
 /// What to show.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +52,8 @@ pub struct View {
     pub depth: (usize, usize),
     /// Rows left out at the end.
     pub hidden_rows: usize,
+    /// Whether the user asked for only the first rows.
+    pub top: bool,
     /// Tensors that match the filter, and all; `None` without a filter.
     pub filtered: Option<(usize, usize)>,
     /// Indices of the tensors that match, in the order asked for and cut, never collapsed: for formats that list
@@ -91,8 +93,10 @@ pub struct Row {
     pub shape: Option<String>,
     /// How it is laid out, where that is not the usual way.
     pub layout: Option<&'static str>,
-    /// How many equal things it stands for.
+    /// How many equal things it stands for, its parents' repeats included.
     pub repeats: u64,
+    /// Whether it stands for several siblings itself.
+    pub collapsed: bool,
     /// Whether an earlier tensor has the same memory.
     pub shared: bool,
     /// Tensors.
@@ -153,6 +157,7 @@ impl View {
             tree: !list,
             depth: (shown, tree.depth()),
             hidden_rows,
+            top: options.top.is_some(),
             filtered,
             selected: select(checkpoint, options),
         }
@@ -289,6 +294,7 @@ impl Walk<'_> {
                 .filter(|layout| *layout != Layout::Strided)
                 .map(Layout::name),
             repeats,
+            collapsed: node.repeats > 1,
             shared: node.leaf.is_some_and(|leaf| leaf.shared),
             tensors: sums.tensors.saturating_mul(repeats),
             numel: times(sums.numel),
@@ -484,8 +490,7 @@ mod tests {
                 "1 model.layers.{0..1,10} x3 72",
                 "2 model.layers.{0..1,10}.w x3 60",
                 "2 model.layers.{0..1,10}.b x3 12",
-                "1 model.layers.2 x1 24",
-                "2 model.layers.2.w x1 24",
+                "1 model.layers.2.w x1 24",
                 "0 head x1 8",
             ]
         );

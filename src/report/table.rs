@@ -108,17 +108,18 @@ impl Table {
         for (role, sum) in &totals.by_role {
             rows.push(row(role, *sum, Look::Plain));
         }
-        if totals.by_dtype.len() > 1 {
-            for (dtype, sum) in &totals.by_dtype {
-                rows.push(row(dtype, *sum, Look::Dim));
-            }
-        }
         let all = super::SumReport {
             tensors: totals.tensors,
             numel: totals.numel,
             bytes: totals.tensor_bytes,
         };
         rows.push(row("all", all, Look::Strong));
+        if totals.by_dtype.len() > 1 {
+            rows.push(vec![Cell::default(); columns.len()]);
+            for (dtype, sum) in &totals.by_dtype {
+                rows.push(row(dtype, *sum, Look::Dim));
+            }
+        }
         text_table::write(&columns, &rows, self.width, self.color, out)?;
         writeln!(out)
     }
@@ -240,7 +241,11 @@ fn about(document: &Document<'_>) -> String {
 fn columns(document: &Document<'_>) -> Vec<Column> {
     let column = |title, side, fit| Column { title, side, fit };
     let mut columns = vec![
-        column("Name", Side::Left, Fit::Cut(24)),
+        column(
+            "Name",
+            Side::Left,
+            Fit::Cut(if document.view.tree { 26 } else { 36 }),
+        ),
         column("Class", Side::Left, Fit::Drop(1)),
         column("Role", Side::Left, Fit::Drop(2)),
         column("Shape", Side::Left, Fit::Drop(0)),
@@ -292,8 +297,8 @@ fn name_cell(row: &Row, view: &View, look: Look) -> Cell {
     } else {
         escape(name)
     };
-    // In a tree the label with the range says it; its children say it with their shapes.
-    if row.repeats > 1 && (!view.tree || name.ends_with('}')) {
+    // In a tree the row that was collapsed says it for the rows below.
+    if row.repeats > 1 && (!view.tree || row.collapsed) {
         text = format!("{text} x{}", row.repeats);
     }
     Cell { lead, text, look }
@@ -332,8 +337,13 @@ fn guides(more: &[bool]) -> String {
 fn notes(view: &View) -> Vec<String> {
     let mut notes = Vec::new();
     if view.hidden_rows > 0 {
+        let how = if view.top {
+            ""
+        } else {
+            ": `--all` shows every one"
+        };
         notes.push(format!(
-            "… and {} more rows: `--all` shows every one",
+            "… and {} more rows{how}",
             grouped_usize(view.hidden_rows)
         ));
     }

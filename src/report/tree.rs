@@ -161,24 +161,25 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Joins modules with the only module in them: `model` and `layers` to `model.layers`.
+    /// Joins modules with the only thing in them: `model` and `layers` to `model.layers`, `conv1` and `weight` to
+    /// `conv1.weight`, which keeps the class of the module.
     pub(super) fn join_chains(&mut self) {
         for id in 0..self.nodes.len() {
             while let [only] = self.node(id).children[..] {
                 let child = self.node(only);
-                let joined = id != ROOT
-                    && self.node(id).leaf.is_none()
-                    && child.leaf.is_none()
-                    && child.repeats == 1
-                    && !child.children.is_empty();
-                if !joined {
+                if id == ROOT || self.node(id).leaf.is_some() || child.repeats > 1 {
                     break;
                 }
                 let label = format!("{}.{}", self.node(id).label, child.label);
-                let (children, class) = (child.children.clone(), child.class);
+                let (children, leaf) = (child.children.clone(), child.leaf);
+                let class = match leaf {
+                    Some(_) => self.node(id).class,
+                    None => child.class,
+                };
                 if let Some(node) = self.nodes.get_mut(id) {
                     node.label = label;
                     node.children = children;
+                    node.leaf = leaf;
                     node.class = class;
                 }
             }

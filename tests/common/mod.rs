@@ -1,0 +1,100 @@
+//! Runs the program as a user does.
+
+#![allow(clippy::expect_used, reason = "a test fails by panic")]
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The program, in the folder of the package, with an environment that no terminal or user settings reach.
+pub fn inspect(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    command
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env_remove("NO_COLOR")
+        .env_remove("INSPECT_ENGINE")
+        .env_remove("RUST_BACKTRACE")
+        .env("COLUMNS", "100");
+    command
+}
+
+/// What the program said.
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    pub fn of(output: &Output) -> Said {
+        Said {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout.clone()).expect("stdout is UTF-8"),
+            stderr: String::from_utf8(output.stderr.clone()).expect("stderr is UTF-8"),
+        }
+    }
+
+    /// Exit code, stdout and stderr as one text.
+    pub fn snapshot(&self) -> String {
+        let code = self.code.map_or("none".to_owned(), |code| code.to_string());
+        format!(
+            "exit: {code}\n----- stdout -----\n{}----- stderr -----\n{}",
+            self.stdout, self.stderr
+        )
+    }
+}
+
+/// Runs the program to its end.
+pub fn run(args: &[&str]) -> Said {
+    Said::of(&inspect(args).output().expect("the program starts"))
+}
+
+/// A fake engine: a script in a folder of its own, which goes away with the folder.
+pub struct Engine {
+    folder: tempfile::TempDir,
+}
+
+impl Engine {
+    pub fn new(script: &str) -> Engine {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("engine");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("the script is written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+            .expect("and executable");
+        Engine { folder }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("engine")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// The first line of an engine of this build.
+pub fn hello() -> String {
+    use inspect_checkpoint::engine::protocol::{BUILD_ID, PROTOCOL};
+    format!(
+        r#"echo '{{"type":"hello","protocol":{PROTOCOL},"build_id":"{BUILD_ID}","libtorch_version":"2.11.0","devices":[{{"id":"cpu","name":null,"total_bytes":null,"unavailable":null}},{{"id":"cuda:0","name":null,"total_bytes":null,"unavailable":"no NVIDIA driver"}}],"sandbox":null}}'"#
+    )
+}
+
+/// Files of `fixtures/` that have a truth beside them.
+pub fn fixtures(folder: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut names: Vec<String> = std::fs::read_dir(root)
+        .expect("the folder is there")
+        .filter_map(|entry| entry.expect("an entry").file_name().into_string().ok())
+        .filter_map(|name| {
+            name.strip_suffix(".truth.json")
+                .map(|name| format!("{folder}/{name}"))
+        })
+        .collect();
+    names.sort();
+    assert!(!names.is_empty());
+    names
+}
