@@ -395,10 +395,9 @@ fn forward(
                     told.signature = Some(method.signature.clone());
                     Failure::Told(told)
                 }
-                other => other,
+                output @ Failure::Output(_) => output,
             },
-        )?;
-        Ok(arguments)
+        )
     })
 }
 
