@@ -26,6 +26,8 @@ SIM_EXPORT cuda_result cuCtxSetCurrent(void *context);
 SIM_EXPORT cuda_result cuCtxPushCurrent_v2(void *context);
 SIM_EXPORT cuda_result cuCtxPopCurrent_v2(void **context);
 SIM_EXPORT cuda_result cuCtxGetDevice(int *out);
+SIM_EXPORT cuda_result cuCtxGetLimit(size_t *value, unsigned limit);
+SIM_EXPORT cuda_result cuCtxSetLimit(unsigned limit, size_t value);
 
 /* memory.c */
 SIM_EXPORT cuda_result cuMemAlloc_v2(device_pointer *out, size_t bytes);
@@ -138,6 +140,8 @@ SIM_EXPORT cuda_result cuTensorMapEncodeTiled(void *map, int type, unsigned rank
                                               const uint64_t *sizes, const uint64_t *strides, const uint32_t *box,
                                               const uint32_t *element_strides, int interleave, int swizzle,
                                               int promotion, int fill);
+SIM_EXPORT cuda_result cuOccupancyMaxActiveClusters(int *clusters, struct sim_kernel *kernel,
+                                                    const struct driver_launch_config *config);
 
 /* lookup.c */
 SIM_EXPORT cuda_result cuGetErrorString(int code, const char **text);

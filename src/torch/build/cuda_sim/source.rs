@@ -19,7 +19,7 @@ pub(crate) enum Gap {
 }
 
 /// Parts of names that say that a function gives something back or changes a setting: nothing to write.
-const HARMLESS_PARTS: &[&str] = &[
+const HARMLESS: &[&str] = &[
     "Destroy",
     "destroy",
     "Set",
@@ -30,35 +30,46 @@ const HARMLESS_PARTS: &[&str] = &[
     "Finalize",
 ];
 
-/// Parts of names of cuBLAS functions with results on the host. The others write device memory only.
-const CUBLAS_OUTPUTS: &[&str] = &["rotg", "rotmg", "GetVector", "GetMatrix"];
-
-/// Parts of names of sparse functions with results on the host: sizes, counts, new descriptors.
-const SPARSE_OUTPUTS: &[&str] = &[
-    "bufferSize",
-    "Create",
-    "create",
-    "Get",
-    "Nnz",
-    "zeroPivot",
-    "Estimation",
-    "SpGEMM",
-    "Init",
-    "Size",
+/// For each library, parts of the names of functions that may write something the host reads; its others write device
+/// memory only, or nothing. A library that is not here is judged by [`HARMLESS`] alone.
+const OUTPUTS: &[(&str, &[&str])] = &[
+    ("libcublas", &["rotg", "rotmg", "GetVector", "GetMatrix"]),
+    ("libcudnn", &["Get", "Find", "Create"]),
+    ("libcufft", &["Create", "Plan", "Get", "Estimate"]),
+    ("libcupti", &["Get", "Pop", "Subscribe", "Create"]),
+    ("libcusolver", &["bufferSize", "Create", "Get"]),
+    (
+        "libcusparse",
+        &[
+            "ufferSize",
+            "CreateC",
+            "CreateD",
+            "create",
+            "Get",
+            "Nnz",
+            "zeroPivot",
+            "Estimation",
+            "compute",
+        ],
+    ),
+    ("libcusparseLt", &["Init", "Get", "Size"]),
+    (
+        "libnccl",
+        &[
+            "Get", "Create", "Init", "Count", "Rank", "Split", "Shrink", "Alloc", "Register",
+            "Simulate",
+        ],
+    ),
 ];
 
 /// What a function's name says about its outputs.
 pub(crate) fn gap(soname: &str, name: &str) -> Gap {
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    let harmless = match stem(soname) {
-        "libcublas" => !has(CUBLAS_OUTPUTS),
-        "libcudnn" => !has(&["Get", "Find", "Create"]),
-        "libcusparse" | "libcusparseLt" => has(HARMLESS_PARTS) || !has(SPARSE_OUTPUTS),
-        "libcusolver" => has(HARMLESS_PARTS) || !has(&["bufferSize", "Create", "Get"]),
-        "libcufft" => has(HARMLESS_PARTS) || has(&["Exec"]),
-        _ => has(HARMLESS_PARTS),
-    };
-    if harmless {
+    let outputs = OUTPUTS
+        .iter()
+        .find(|(library, _)| *library == stem(soname))
+        .map(|(_, parts)| *parts);
+    if has(HARMLESS) || outputs.is_some_and(|parts| !has(parts)) {
         Gap::Harmless
     } else {
         Gap::MayWrite
@@ -152,5 +163,8 @@ mod tests {
         );
         assert_eq!(gap("libcusparse.so.12", "cusparseSpMM"), Gap::Harmless);
         assert_eq!(gap("libnccl.so.2", "ncclGetUniqueId"), Gap::MayWrite);
+        assert_eq!(gap("libnccl.so.2", "ncclAllReduce"), Gap::Harmless);
+        assert_eq!(gap("libnew.so.1", "newFunction"), Gap::MayWrite);
+        assert_eq!(gap("libnew.so.1", "newDestroy"), Gap::Harmless);
     }
 }

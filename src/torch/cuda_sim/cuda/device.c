@@ -220,3 +220,19 @@ SIM_EXPORT cuda_result cuCtxGetDevice(int *out) {
     *out = 0;
     return SIM_SUCCESS;
 }
+
+/* CU_LIMIT_*: stack 0, printf buffer 1, heap of device malloc 2. Set and remembered; nothing runs that could reach one. */
+static size_t limits[] = {1 << 10, 1 << 20, 8 << 20};
+
+SIM_EXPORT cuda_result cuCtxGetLimit(size_t *value, unsigned limit) {
+    if (!value) return SIM_INVALID_VALUE;
+    if (limit >= sizeof limits / sizeof *limits) return SIM_UNSUPPORTED_LIMIT;
+    *value = limits[limit];
+    return SIM_SUCCESS;
+}
+
+SIM_EXPORT cuda_result cuCtxSetLimit(unsigned limit, size_t value) {
+    if (limit >= sizeof limits / sizeof *limits) return SIM_UNSUPPORTED_LIMIT;
+    limits[limit] = value;
+    return SIM_SUCCESS;
+}

@@ -158,6 +158,14 @@ SIM_EXPORT cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, 
     return SIM_SUCCESS;
 }
 
+/* One cluster a multiprocessor at least: how many fit depends on the card's layout, which nothing here allocates for. */
+SIM_EXPORT cuda_result cuOccupancyMaxActiveClusters(int *clusters, struct sim_kernel *kernel,
+                                                    const struct driver_launch_config *config) {
+    if (!clusters || !kernel || !config) return SIM_INVALID_VALUE;
+    *clusters = inspect_cuda_sim_device()->major >= 9 ? inspect_cuda_sim_device()->multiprocessor_count : 0;
+    return SIM_SUCCESS;
+}
+
 /* --- linking at run time: the result is an image like any other --- */
 
 SIM_EXPORT cuda_result cuLinkCreate_v2(unsigned count, int *options, void **values, void **state) {

@@ -28,7 +28,6 @@ enum {
     HEURISTIC_GRAPH = 201,
     HEURISTIC_RESULTS = 202,
     CONFIG_ENGINE = 300,
-    CONFIG_KNOB_CHOICES = 302,
     CONFIG_WORKSPACE = 303,
     CONFIG_SHARED_MEMORY = 304,
     PLAN_CONFIG = 401,
@@ -293,6 +292,10 @@ static int answer_computed(struct descriptor *descriptor, int name, int64_t want
             return 1;
         case PLAN_WORKSPACE:
             *status = answer_number(config_workspace(linked(descriptor, PLAN_CONFIG)), wanted, count, elements);
+            return 1;
+        case CONFIG_SHARED_MEMORY: /* 32 bits; callers compare it with what the device has */
+            if (count) *count = 1;
+            if (elements && wanted > 0) *(int32_t *)elements = 0;
             return 1;
         case GRAPH_ENGINE_COUNT: *status = answer_number(1, wanted, count, elements); return 1;
         case PLAN_JSON:
