@@ -1,12 +1,11 @@
 //! The view: which rows people see, in which order. Sorting, filtering and cutting happen here and nowhere else.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use regex::Regex;
 
 use super::CastSizes;
-use super::tree::{DTypes, Leaf, Node, NodeId, ROOT, Tree};
+use super::tree::{DTypes, Leaf, Node, NodeId, ROOT, Sharing, Tree, abouts};
 use crate::checkpoint::{Checkpoint, Layout, Tensor};
 use crate::tensor::DType;
 
@@ -97,8 +96,8 @@ pub struct Row {
     pub repeats: u64,
     /// Whether it stands for several siblings itself.
     pub collapsed: bool,
-    /// Whether an earlier tensor has the same memory.
-    pub shared: bool,
+    /// What memory it shares: `= name`, `shares name`, or `shared` where several rows are one.
+    pub shared: Option<String>,
     /// Tensors.
     pub tensors: u64,
     /// Elements; `None` where there is no shape.
@@ -113,17 +112,12 @@ impl View {
     /// The rows that `options` ask for.
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, options: &ViewOptions) -> View {
-        let classes: HashMap<&str, &str> = checkpoint
-            .modules()
-            .iter()
-            .map(|module| (module.path.as_str(), module.class_name()))
-            .collect();
         let leaves = leaves(checkpoint, options.filter.as_ref());
         let filtered = options
             .filter
             .as_ref()
             .map(|_| (leaves.len(), checkpoint.tensors().len()));
-        let mut tree = Tree::new(leaves.into_iter(), &classes, options.cast);
+        let mut tree = Tree::new(leaves.into_iter(), &abouts(checkpoint), options.cast);
         if !options.all {
             tree.collapse();
         }
@@ -186,15 +180,19 @@ fn select(checkpoint: &Checkpoint, options: &ViewOptions) -> Vec<usize> {
     selected.into_iter().map(|(index, _)| index).collect()
 }
 
-/// The tensors that match, each with whether an earlier one shares its memory.
+/// The tensors that match, each with the first that has the same memory.
 fn leaves<'a>(checkpoint: &'a Checkpoint, filter: Option<&Regex>) -> Vec<Leaf<'a>> {
-    let mut seen = vec![false; checkpoint.storages().len()];
+    let mut seen: Vec<Option<&Tensor>> = vec![None; checkpoint.storages().len()];
     let mut leaves = Vec::with_capacity(checkpoint.tensors().len());
     for tensor in checkpoint.tensors() {
         let slot = tensor.storage().and_then(|id| seen.get_mut(id.index()));
-        let shared = slot.is_some_and(|seen| std::mem::replace(seen, true));
+        let mut first = None;
+        if let Some(slot) = slot {
+            first = *slot;
+            slot.get_or_insert(tensor);
+        }
         if filter.is_none_or(|filter| filter.is_match(tensor.name())) {
-            leaves.push(Leaf { tensor, shared });
+            leaves.push(Leaf { tensor, first });
         }
     }
     leaves
@@ -278,7 +276,7 @@ impl Walk<'_> {
             guides: self.guides.clone(),
             label: node.label.clone(),
             path,
-            class: node.class.map(str::to_owned),
+            class: node.about.class.map(str::to_owned),
             role: tensor.map(|tensor| tensor.role().name()),
             dtype: match sums.dtype {
                 DTypes::None => None,
@@ -287,15 +285,15 @@ impl Walk<'_> {
             },
             shape: match tensor {
                 Some(tensor) => tensor.shape().map(shape_text),
-                None => self.main_shape(node),
+                None => match node.about.composite {
+                    Some(whole) => whole.shape.as_deref().map(shape_text),
+                    None => self.main_shape(node),
+                },
             },
-            layout: tensor
-                .map(Tensor::layout)
-                .filter(|layout| *layout != Layout::Strided)
-                .map(Layout::name),
+            layout: layout(node),
             repeats,
             collapsed: node.repeats > 1,
-            shared: node.leaf.is_some_and(|leaf| leaf.shared),
+            shared: node.leaf.and_then(|leaf| shared_text(leaf, repeats)),
             tensors: sums.tensors.saturating_mul(repeats),
             numel: times(sums.numel),
             bytes: times(sums.bytes),
@@ -327,6 +325,30 @@ impl Walk<'_> {
             1 => shape,
             _ => format!("{shape} +{}", count - 1),
         })
+    }
+}
+
+/// How a tensor is laid out, where it is worth saying; parts leave that to their whole.
+fn layout(node: &Node<'_>) -> Option<&'static str> {
+    let layout = match (node.leaf, node.about.composite) {
+        (_, Some(whole)) => whole.layout,
+        (Some(leaf), None) => leaf.tensor.layout(),
+        (None, None) => return None,
+    };
+    match layout {
+        Layout::Strided => None,
+        Layout::Quantized | Layout::Meta | Layout::Uninitialized => Some(layout.name()),
+        _ => node.about.composite.map(|_| layout.name()),
+    }
+}
+
+fn shared_text(leaf: Leaf<'_>, repeats: u64) -> Option<String> {
+    let first = leaf.first?.name();
+    match leaf.sharing() {
+        Sharing::No => None,
+        _ if repeats > 1 => Some("shared".to_owned()),
+        Sharing::Same => Some(format!("= {first}")),
+        Sharing::Storage => Some(format!("shares {first}")),
     }
 }
 

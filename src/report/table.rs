@@ -201,6 +201,9 @@ impl Table {
 /// Findings that a table shows.
 const MAX_FINDINGS: usize = 20;
 
+/// Columns of a note on shared memory.
+const SHARED_WIDTH: usize = 28;
+
 /// Globals that a table names.
 const MAX_GLOBALS: usize = 8;
 
@@ -306,14 +309,15 @@ fn name_cell(row: &Row, view: &View, look: Look) -> Cell {
 
 fn shape_cell(row: &Row) -> String {
     let mut text = row.shape.clone().unwrap_or_default();
-    for note in [row.layout, row.shared.then_some("shared")]
-        .into_iter()
-        .flatten()
-    {
+    let shared = row
+        .shared
+        .as_deref()
+        .map(|shared| text::cut(&escape(shared), SHARED_WIDTH));
+    for note in row.layout.map(str::to_owned).into_iter().chain(shared) {
         if !text.is_empty() {
             text.push(' ');
         }
-        text.push_str(note);
+        text.push_str(&note);
     }
     text
 }
@@ -373,6 +377,15 @@ fn memory_text(document: &Document<'_>) -> String {
         units.bytes(totals.storage_bytes),
         grouped_usize(storages)
     );
+    let in_file: u64 = document
+        .report
+        .storages
+        .iter()
+        .map(|storage| storage.file_bytes)
+        .fold(0, u64::saturating_add);
+    if in_file < totals.storage_bytes {
+        let _ = write!(text, ", {} in the file", units.bytes(in_file));
+    }
     if totals.shared_bytes > 0 {
         let _ = write!(
             text,

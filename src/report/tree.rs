@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::checkpoint::Tensor;
+use crate::checkpoint::{Checkpoint, Composite, Layout, Role, Tensor};
 use crate::tensor::DType;
 
 /// A name is split into at most this many parts: bounds recursion, deeper names keep the rest in one part.
@@ -22,8 +22,60 @@ pub(super) const ROOT: NodeId = 0;
 pub(super) struct Leaf<'a> {
     /// The tensor.
     pub(super) tensor: &'a Tensor,
-    /// Whether an earlier tensor views the same storage.
-    pub(super) shared: bool,
+    /// The first tensor on the same storage, where that is another one.
+    pub(super) first: Option<&'a Tensor>,
+}
+
+impl Leaf<'_> {
+    /// How it shares memory with [`Leaf::first`].
+    pub(super) fn sharing(&self) -> Sharing {
+        match self.first {
+            None => Sharing::No,
+            Some(first) => {
+                let same = first.storage_offset() == self.tensor.storage_offset()
+                    && first.shape() == self.tensor.shape()
+                    && first.strides() == self.tensor.strides()
+                    && first.dtype() == self.tensor.dtype();
+                if same {
+                    Sharing::Same
+                } else {
+                    Sharing::Storage
+                }
+            }
+        }
+    }
+}
+
+/// How a tensor shares memory with an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Sharing {
+    /// It does not.
+    No,
+    /// It is the same view.
+    Same,
+    /// It is another view of the same storage.
+    Storage,
+}
+
+/// What a checkpoint knows of names that are no tensors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct About<'a> {
+    /// The class of the module of this name.
+    pub(super) class: Option<&'a str>,
+    /// The tensor of this name that is stored as several.
+    pub(super) composite: Option<&'a Composite>,
+}
+
+/// Names that are no tensors.
+pub(super) fn abouts(checkpoint: &Checkpoint) -> HashMap<&str, About<'_>> {
+    let mut abouts: HashMap<&str, About<'_>> = HashMap::new();
+    for module in checkpoint.modules() {
+        abouts.entry(&module.path).or_default().class = Some(module.class_name());
+    }
+    for composite in checkpoint.composites() {
+        abouts.entry(&composite.name).or_default().composite = Some(composite);
+    }
+    abouts
 }
 
 /// A module, or a tensor where it has one.
@@ -35,8 +87,8 @@ pub(super) struct Node<'a> {
     pub(super) children: Vec<NodeId>,
     /// The tensor with this name (a name can be a tensor and a prefix of others).
     pub(super) leaf: Option<Leaf<'a>>,
-    /// The module's class.
-    pub(super) class: Option<&'a str>,
+    /// What else is known of it.
+    pub(super) about: About<'a>,
     /// How many equal nodes this one stands for.
     pub(super) repeats: u64,
     /// Sums over everything below, of one of the repeats.
@@ -117,10 +169,10 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// The tree of these tensors; `classes` knows modules by their path.
+    /// The tree of these tensors; `abouts` knows what else has a name.
     pub(super) fn new(
         leaves: impl Iterator<Item = Leaf<'a>>,
-        classes: &HashMap<&'a str, &'a str>,
+        abouts: &HashMap<&'a str, About<'a>>,
         cast: Option<DType>,
     ) -> Self {
         let mut builder = Builder {
@@ -129,7 +181,7 @@ impl<'a> Tree<'a> {
             open: Vec::new(),
         };
         for leaf in leaves {
-            builder.add(leaf, classes);
+            builder.add(leaf, abouts);
         }
         let mut tree = Tree {
             nodes: builder.nodes,
@@ -167,20 +219,25 @@ impl<'a> Tree<'a> {
         for id in 0..self.nodes.len() {
             while let [only] = self.node(id).children[..] {
                 let child = self.node(only);
-                if id == ROOT || self.node(id).leaf.is_some() || child.repeats > 1 {
+                let own = self.node(id);
+                if id == ROOT
+                    || own.leaf.is_some()
+                    || own.about.composite.is_some()
+                    || child.repeats > 1
+                {
                     break;
                 }
                 let label = format!("{}.{}", self.node(id).label, child.label);
                 let (children, leaf) = (child.children.clone(), child.leaf);
-                let class = match leaf {
-                    Some(_) => self.node(id).class,
-                    None => child.class,
+                let about = match leaf {
+                    Some(_) => self.node(id).about,
+                    None => child.about,
                 };
                 if let Some(node) = self.nodes.get_mut(id) {
                     node.label = label;
                     node.children = children;
                     node.leaf = leaf;
-                    node.class = class;
+                    node.about = about;
                 }
             }
         }
@@ -203,7 +260,8 @@ impl<'a> Tree<'a> {
                 children.push(group.first);
             }
             let kind = Kind {
-                class: self.node(id).class,
+                class: self.node(id).about.class,
+                composite: self.node(id).about.composite.map(CompositeKind::of),
                 leaf: self.node(id).leaf.map(LeafKind::of),
                 children: children
                     .iter()
@@ -260,7 +318,7 @@ fn node<'a>(label: String) -> Node<'a> {
         label,
         children: Vec::new(),
         leaf: None,
-        class: None,
+        about: About::default(),
         repeats: 1,
         sums: Sums::default(),
     }
@@ -274,7 +332,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn add(&mut self, leaf: Leaf<'a>, classes: &HashMap<&'a str, &'a str>) {
+    fn add(&mut self, leaf: Leaf<'a>, abouts: &HashMap<&'a str, About<'a>>) {
         let name = leaf.tensor.name();
         let mut parent = ROOT;
         let mut end = 0;
@@ -287,7 +345,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             self.open.truncate(level);
-            parent = self.child(parent, part, name.get(..end), classes);
+            parent = self.child(parent, part, name.get(..end), abouts);
             self.open.push((part, parent));
         }
         if let Some(node) = self.nodes.get_mut(parent)
@@ -319,13 +377,15 @@ impl<'a> Builder<'a> {
         parent: NodeId,
         part: &'a str,
         path: Option<&'a str>,
-        classes: &HashMap<&'a str, &'a str>,
+        abouts: &HashMap<&'a str, About<'a>>,
     ) -> NodeId {
         let next = self.nodes.len();
         let id = *self.index.entry((parent, part)).or_insert(next);
         if id == next {
             self.nodes.push(Node {
-                class: path.and_then(|path| classes.get(path).copied()),
+                about: path
+                    .and_then(|path| abouts.get(path).copied())
+                    .unwrap_or_default(),
                 ..node(part.to_owned())
             });
             if let Some(node) = self.nodes.get_mut(parent) {
@@ -340,17 +400,35 @@ impl<'a> Builder<'a> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Kind<'a> {
     class: Option<&'a str>,
+    composite: Option<CompositeKind<'a>>,
     leaf: Option<LeafKind<'a>>,
     children: Vec<(String, u32)>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct LeafKind<'a> {
-    role: crate::checkpoint::Role,
-    layout: crate::checkpoint::Layout,
+struct CompositeKind<'a> {
+    layout: Layout,
     dtype: Option<DType>,
     shape: Option<&'a [u64]>,
-    shared: bool,
+}
+
+impl<'a> CompositeKind<'a> {
+    fn of(whole: &'a Composite) -> Self {
+        CompositeKind {
+            layout: whole.layout,
+            dtype: whole.dtype,
+            shape: whole.shape.as_deref(),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LeafKind<'a> {
+    role: Role,
+    layout: Layout,
+    dtype: Option<DType>,
+    shape: Option<&'a [u64]>,
+    sharing: Sharing,
 }
 
 impl<'a> LeafKind<'a> {
@@ -360,7 +438,7 @@ impl<'a> LeafKind<'a> {
             layout: leaf.tensor.layout(),
             dtype: leaf.tensor.dtype(),
             shape: leaf.tensor.shape(),
-            shared: leaf.shared,
+            sharing: leaf.sharing(),
         }
     }
 }

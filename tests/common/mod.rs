@@ -1,7 +1,11 @@
 //! Runs the program as a user does.
 
 #![allow(clippy::expect_used, reason = "a test fails by panic")]
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
