@@ -1,0 +1,54 @@
+//! README.md names every option that exists, and none that does not.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use regex::Regex;
+
+fn flags(text: &str) -> BTreeSet<String> {
+    let flag = Regex::new(r"--[a-z][a-z-]*").unwrap();
+    flag.find_iter(text)
+        .map(|found| found.as_str().to_owned())
+        .collect()
+}
+
+fn help(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_inspect"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The tables of options, in the section `Use`.
+fn documented(readme: &str) -> BTreeSet<String> {
+    let usage = readme
+        .split("\n## Use\n")
+        .nth(1)
+        .unwrap()
+        .split("\n## ")
+        .next()
+        .unwrap();
+    let rows: String = usage
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|line| format!("{}\n", line.split(" | ").next().unwrap()))
+        .collect();
+    flags(&rows)
+}
+
+#[test]
+fn the_option_tables_and_the_help_agree() {
+    let readme = include_str!("../README.md");
+    let documented = documented(readme);
+    let existing = flags(&help(&["--help"]));
+    assert!(existing.len() > 10, "{existing:?}");
+    let missing: Vec<_> = existing.difference(&documented).collect();
+    assert!(missing.is_empty(), "not in README.md: {missing:?}");
+    let gone: Vec<_> = documented.difference(&existing).collect();
+    assert!(
+        gone.is_empty(),
+        "in README.md, but not in `inspect --help`: {gone:?}"
+    );
+}
