@@ -41,5 +41,14 @@ pub const ARCHIVE_MEMBERS: u64 = 2_000_000;
 /// Bytes of a safetensors header: the format's own bound.
 pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
 
+/// Pickles, one behind the other, that are looked at in bytes which PyTorch ignores.
+pub const HIDDEN_PICKLES: usize = 64;
+
 /// Findings of one kind that are listed one by one; more are summed up in one.
 pub const FINDINGS_PER_KIND: usize = 20;
+
+/// Named tensors, whatever the pickle's size: each costs about 300 bytes.
+pub const ROWS: u64 = 200_000;
+
+/// Bytes of pickle for each further named tensor: a second name of a known tensor takes up at least 6.
+pub const PICKLE_BYTES_PER_ROW: u64 = 6;

@@ -60,7 +60,7 @@ impl Failure {
 
     /// A file that could not be read.
     pub fn unreadable(path: &Path, error: FormatError) -> Self {
-        let hint = error.hint().map(str::to_owned);
+        let hint = error.hint();
         let error = match error {
             // Names the path itself.
             FormatError::Source(source) => anyhow::Error::new(source),

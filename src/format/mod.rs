@@ -8,58 +8,77 @@
     clippy::cast_sign_loss
 )]
 
+mod detect;
+mod error;
 pub mod pickle;
+mod safetensors;
 pub mod snapshot;
+mod torch;
+mod zip;
 
 use std::path::Path;
 
-use crate::checkpoint::{Checkpoint, ModelError};
+pub use error::{FormatError, MemberFault, TensorFault};
+
+use crate::checkpoint::Checkpoint;
 use crate::source::{Source, SourceError};
+use detect::Detected;
+use torch::archive::{Kind, TorchArchive};
 
 /// How a file is read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {}
 
-/// Why a file was not read: what, where, what was expected and what was found.
-#[derive(Debug, thiserror::Error)]
-pub enum FormatError {
-    /// The path could not be opened.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The facts in the file contradict each other.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Not a file of a format this tool reads.
-    #[error("not a checkpoint: it is {what}")]
-    NotACheckpoint {
-        /// What it is instead.
-        what: String,
-        /// What to do about it.
-        hint: Option<&'static str>,
-    },
-}
-
-impl FormatError {
-    /// What the user can do about it, where there is something.
-    #[must_use]
-    pub fn hint(&self) -> Option<&str> {
-        match self {
-            FormatError::NotACheckpoint { hint, .. } => *hint,
-            _ => None,
-        }
-    }
-}
-
 /// Reads the checkpoint at `path` without running anything in it.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatError> {
-    read_source(&Source::open(path)?, options)
+    match Source::open(path) {
+        Ok(source) => read_source(&source, options),
+        Err(SourceError::Directory(path)) => Err(folder(&path)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Reads a checkpoint that is open already.
 pub fn read_source(source: &Source, _options: &ReadOptions) -> Result<Checkpoint, FormatError> {
-    let _ = source;
-    Err(FormatError::NotACheckpoint {
-        what: "of a kind this version does not know".to_owned(),
-        hint: None,
-    })
+    let data = source.bytes();
+    match detect::detect(data)? {
+        Detected::Zip => read_zip(data),
+        Detected::Safetensors => safetensors::read(data),
+        Detected::Legacy => torch::legacy::read(data),
+        Detected::Tar => torch::tar::read(data),
+        Detected::Pickle => torch::plain::read(data),
+    }
+}
+
+fn read_zip(data: &[u8]) -> Result<Checkpoint, FormatError> {
+    let archive = TorchArchive::open(data)?;
+    match archive.kind() {
+        Kind::Pickle => archive.read_pickle(),
+        Kind::Script => archive.read_script(),
+        Kind::Package => Err(FormatError::Unsupported {
+            what: "a torch.package archive".to_owned(),
+            hint: Some("its members can be looked at after unpacking it"),
+        }),
+        Kind::ExportedProgram => Err(FormatError::Unsupported {
+            what: "an exported program (`torch.export.save`, .pt2)".to_owned(),
+            hint: None,
+        }),
+        Kind::Other => Err(detect::other_zip(archive.names())),
+    }
+}
+
+/// A folder, by what is in it.
+fn folder(path: &Path) -> FormatError {
+    let has = |name: &str| path.join(name).exists();
+    let (what, hint) = if has(".metadata") {
+        ("a torch.distributed checkpoint (a folder)", None)
+    } else if has("saved_model.pb") {
+        ("a TensorFlow SavedModel (a folder)", None)
+    } else {
+        ("a folder", Some("name a file in it"))
+    };
+    FormatError::Unsupported {
+        what: what.to_owned(),
+        hint,
+    }
 }

@@ -10,6 +10,8 @@ pub struct PickleError {
     pub offset: u64,
     /// What is wrong.
     pub kind: PickleErrorKind,
+    /// The first globals that the pickle names up to there, as module and name.
+    pub globals: Vec<(String, String)>,
 }
 
 /// What is wrong with a pickle.

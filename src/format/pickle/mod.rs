@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use error::PickleErrorKind as Kind;
 pub use error::{PickleError, PickleErrorKind};
 pub use machine::{parse, parse_with_budget};
+pub(crate) use repr::cut;
 
 /// A value in a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +47,14 @@ pub struct Span {
 /// A global that the pickle names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GlobalId(u32);
+
+impl GlobalId {
+    /// The place among [`Pickle::globals`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
 
 /// A run of values in the arena's item table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,10 +195,21 @@ impl Pickle<'_> {
         self.nodes.is_empty()
     }
 
+    /// The ids of all values, in the order made.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        (0..u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)).map(NodeId)
+    }
+
     /// Bytes of input up to and including `STOP`.
     #[must_use]
     pub fn consumed(&self) -> usize {
         self.consumed
+    }
+
+    /// The input after `STOP`.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        self.input.get(self.consumed..).unwrap_or(&[])
     }
 
     /// The protocol that the pickle declares, from 2 on.

@@ -2,8 +2,19 @@
 
 use super::super::{GlobalId, GlobalName, Kind, NameRef, Node, NodeId, slice};
 use super::Machine;
+use crate::limits;
 
 impl Machine<'_> {
+    /// The first globals named so far, for messages.
+    pub(super) fn first_globals(&self) -> Vec<(String, String)> {
+        let text = |name| String::from_utf8_lossy(self.name_bytes(name)).into_owned();
+        self.globals
+            .iter()
+            .take(limits::FINDINGS_PER_KIND)
+            .map(|g| (text(g.module), text(g.name)))
+            .collect()
+    }
+
     pub(super) fn global_of_lines(&mut self) -> Result<(), Kind> {
         let id = self.read_global()?;
         self.push(id)

@@ -31,12 +31,14 @@ pub fn parse_with_budget(
         return Err(PickleError {
             offset: 0,
             kind: Kind::TooLarge(input.len() as u64),
+            globals: Vec::new(),
         });
     }
     let mut machine = Machine::new(&input, budget);
     let root = machine.run().map_err(|kind| PickleError {
         offset: machine.opcode_offset as u64,
         kind,
+        globals: machine.first_globals(),
     })?;
     let Machine {
         position: consumed,

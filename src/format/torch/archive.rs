@@ -1,0 +1,553 @@
+//! The zip of `torch.save` (since 1.6) and of `torch.jit.save`.
+//!
+//! | record | what it is |
+//! |---|---|
+//! | `data.pkl` | the object; tensors refer to `data/<key>` |
+//! | `data/<key>` | one storage |
+//! | `constants.pkl`, `constants/<key>` | TorchScript's constants; their presence is what makes an archive TorchScript |
+//! | `code/**.py`, `*.debug_pkl` | TorchScript's code and where it came from |
+//! | `bytecode.pkl`, `mobile_debug_handles.pkl` | the code for mobile interpreters |
+//! | `version`, `.format_version`, `byteorder`, `.storage_alignment`, `.data/serialization_id` | a line of text each |
+//!
+//! All records lie under one folder, that of the directory's first member, whatever its name.
+
+use super::super::error::{FormatError, MemberFault, TensorFault};
+use super::super::pickle::{Pickle, cut, parse_with_budget};
+use super::super::zip::{Archive, Member};
+use super::rebuild::Graph;
+use super::rows::{Place, Rows};
+use super::script::Classes;
+use super::security::{Reach, Watch};
+use super::storage::{Declared, Records, StorageTable};
+use super::walk::{Context, walk};
+use crate::checkpoint::{
+    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageParts, Verdict,
+};
+
+/// The newest archive version that PyTorch 2.11 reads, and the oldest.
+const VERSIONS: std::ops::RangeInclusive<u64> = 1..=10;
+
+/// An archive, and the folder that its records are in.
+pub(crate) struct TorchArchive<'a> {
+    archive: Archive<'a>,
+    root: &'a str,
+    file_bytes: u64,
+}
+
+/// Storages as records of a folder of the archive.
+struct Folder<'t, 'a> {
+    torch: &'t TorchArchive<'a>,
+    folder: &'static str,
+}
+
+impl Records for Folder<'_, '_> {
+    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
+        let member = format!("{}/{}", self.folder, declared.key);
+        let record = self
+            .torch
+            .record(&member)
+            .ok_or_else(|| TensorFault::NoRecord(cut(&member)))?;
+        if record.bytes < declared.bytes {
+            return Err(TensorFault::ShortRecord {
+                member: cut(&member),
+                needed_bytes: declared.bytes,
+                record_bytes: record.bytes,
+            });
+        }
+        Ok(StorageParts {
+            dtype: declared.dtype,
+            bytes: record.bytes,
+            file_bytes: record.stored_bytes,
+            device: declared.device.map(str::to_owned),
+            member,
+            data_offset: (!record.deflated).then_some(record.data_offset),
+        })
+    }
+}
+
+/// Everything collected while reading.
+struct Reading {
+    watch: Watch,
+    data: StorageTable,
+    pickle_bytes: u64,
+}
+
+impl<'a> TorchArchive<'a> {
+    /// Checks the archive and finds its folder.
+    pub(crate) fn open(data: &'a [u8]) -> Result<TorchArchive<'a>, FormatError> {
+        let archive = Archive::open(data)?;
+        let root = archive
+            .members()
+            .first()
+            .and_then(|first| first.name.split_once('/'))
+            .map_or("", |(root, _)| root);
+        Ok(TorchArchive {
+            archive,
+            root,
+            file_bytes: data.len() as u64,
+        })
+    }
+
+    fn record(&self, name: &str) -> Option<&Member<'a>> {
+        let mut whole =
+            String::with_capacity(self.root.len().saturating_add(name.len()).saturating_add(1));
+        whole.push_str(self.root);
+        whole.push('/');
+        whole.push_str(name);
+        self.archive.member(&whole)
+    }
+
+    /// A member's name inside the folder; `None` for members outside.
+    fn inside<'m>(&self, member: &'m Member<'a>) -> Option<&'m str> {
+        member.name.strip_prefix(self.root)?.strip_prefix('/')
+    }
+
+    /// A one-line record.
+    fn line(&self, name: &str) -> Result<Option<String>, FormatError> {
+        let Some(record) = self.record(name) else {
+            return Ok(None);
+        };
+        let contents = self.archive.read(record)?;
+        Ok(Some(cut(String::from_utf8_lossy(&contents).trim())))
+    }
+
+    /// What the archive is, by the records in it.
+    pub(crate) fn kind(&self) -> Kind {
+        let has = |name: &str| self.record(name).is_some();
+        if has(".data/extern_modules") || has(".data/python_version") {
+            return Kind::Package;
+        }
+        if has("archive_format")
+            || has("models/model.json")
+            || has("serialized_exported_program.json")
+            || has("archive_version")
+            || self
+                .archive
+                .member("serialized_exported_program.json")
+                .is_some()
+        {
+            return Kind::ExportedProgram;
+        }
+        if has("constants.pkl") || has("bytecode.pkl") {
+            return Kind::Script;
+        }
+        if has("data.pkl") {
+            return Kind::Pickle;
+        }
+        Kind::Other
+    }
+
+    /// The names of all members, for saying what the archive is instead.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.archive.members().iter().map(|m| m.name)
+    }
+
+    fn pickle(
+        &self,
+        member: &Member<'a>,
+        watch: &mut Watch,
+        reach: Reach,
+    ) -> Result<Pickle<'a>, FormatError> {
+        let contents = self.archive.read(member)?;
+        let name = self.inside(member).unwrap_or(member.name);
+        let pickle = parse_with_budget(contents, member.stored_bytes)
+            .map_err(|source| super::pickle_error(&cut(name), source))?;
+        watch.look(&pickle, &cut(name), reach);
+        Ok(pickle)
+    }
+
+    /// Reads a `torch.save` archive.
+    pub(crate) fn read_pickle(&self) -> Result<Checkpoint, FormatError> {
+        let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
+        let mut reading = self.start(&mut parts)?;
+        let member = self.needed("data.pkl")?;
+        let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
+        trailing(
+            &pickle,
+            member,
+            self.inside(member).unwrap_or(""),
+            &mut reading.watch,
+        );
+        let graph = Graph::new(&pickle);
+        let mut rows = Rows::new(member.stored_bytes);
+        let context = Context {
+            member: "data.pkl",
+            records: &Folder {
+                torch: self,
+                folder: "data",
+            },
+            table: &mut reading.data,
+            rows: &mut rows,
+            classes: None,
+        };
+        parts.object = walk(&graph, context, "", Place::Plain)?;
+        self.finish(parts, reading, rows)
+    }
+
+    /// Reads a TorchScript archive: modules, constants, code headers. Runs nothing.
+    pub(crate) fn read_script(&self) -> Result<Checkpoint, FormatError> {
+        let mut parts = CheckpointParts::new(Format::TorchScript, self.file_bytes);
+        let mut reading = self.start(&mut parts)?;
+        let classes = self.classes(&mut reading.watch)?;
+        let member = self.needed("data.pkl")?;
+        let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
+        trailing(&pickle, member, "data.pkl", &mut reading.watch);
+        let graph = Graph::new(&pickle);
+        let mut rows = Rows::new(member.stored_bytes);
+        let context = Context {
+            member: "data.pkl",
+            records: &Folder {
+                torch: self,
+                folder: "data",
+            },
+            table: &mut reading.data,
+            rows: &mut rows,
+            classes: Some(&classes),
+        };
+        parts.object = match walk(&graph, context, "", Place::Modules)? {
+            ObjectKind::Other => ObjectKind::Module,
+            kind => kind,
+        };
+        if let Some(root) = rows.modules.first()
+            && let Some(class) = classes.get(&root.class)
+        {
+            parts.methods = class
+                .methods
+                .iter()
+                .filter(|m| !m.name.starts_with("__"))
+                .cloned()
+                .collect();
+        }
+        self.constants(&mut reading, &mut rows, &classes)?;
+        self.finish(parts, reading, rows)
+    }
+
+    /// Records that both kinds have: version and byte order.
+    fn start(&self, parts: &mut CheckpointParts) -> Result<Reading, FormatError> {
+        let mut watch = Watch::default();
+        let version = match self.line("version")? {
+            Some(version) => Some(version),
+            None => self.line(".data/version")?,
+        };
+        if let Some(version) = version {
+            match version.parse::<u64>() {
+                Ok(number) if VERSIONS.contains(&number) => {}
+                _ => {
+                    return Err(FormatError::Structure {
+                        part: "the archive's version".to_owned(),
+                        expected: format!("{} to {}", VERSIONS.start(), VERSIONS.end()),
+                        found: format!("`{version}`"),
+                    });
+                }
+            }
+        }
+        parts.byte_order = Some(match self.line("byteorder")?.as_deref() {
+            None | Some("little") => ByteOrder::Little,
+            Some("big") => ByteOrder::Big,
+            Some(other) => {
+                return Err(FormatError::Structure {
+                    part: "the record `byteorder`".to_owned(),
+                    expected: "`little` or `big`".to_owned(),
+                    found: format!("`{other}`"),
+                });
+            }
+        });
+        for (member, bits) in &self.archive.odd_flags {
+            watch.find(
+                Severity::Warning,
+                "zip-flags",
+                member,
+                format!("its general purpose flags 0x{bits:04x} are unusual; PyTorch ignores them"),
+            );
+        }
+        if self.archive.end < self.file_bytes {
+            watch.raise(Verdict::Suspicious);
+            watch.find(
+                Severity::Warning,
+                "trailing-data",
+                &format!("byte {}", self.archive.end),
+                format!(
+                    "{} bytes follow the archive; PyTorch ignores them",
+                    self.file_bytes.saturating_sub(self.archive.end)
+                ),
+            );
+        }
+        Ok(Reading {
+            watch,
+            data: StorageTable::default(),
+            pickle_bytes: 0,
+        })
+    }
+
+    fn needed(&self, name: &str) -> Result<&Member<'a>, FormatError> {
+        self.record(name).ok_or_else(|| FormatError::Member {
+            member: format!("{}/{name}", cut(self.root)),
+            offset: None,
+            fault: MemberFault::Missing,
+        })
+    }
+
+    fn classes(&self, watch: &mut Watch) -> Result<Classes, FormatError> {
+        let mut classes = Classes::default();
+        for member in self.archive.members() {
+            let Some(name) = self.inside(member) else {
+                continue;
+            };
+            if name.starts_with("code/") && has_extension(name, &["py"]) {
+                let code = self.archive.read(member)?;
+                classes.add(name, &String::from_utf8_lossy(&code));
+            }
+        }
+        for (operator, member) in &classes.file_operators {
+            watch.raise(Verdict::Suspicious);
+            watch.find(
+                Severity::Warning,
+                "file-operator",
+                member,
+                format!("its code calls `{operator}`, which reads or writes files"),
+            );
+        }
+        for (name, class) in classes.sorted() {
+            if !class.has_setstate {
+                continue;
+            }
+            let calls: Vec<&str> = class
+                .setstate_calls
+                .iter()
+                .map(String::as_str)
+                .filter(|call| !is_packing(call))
+                .collect();
+            if !calls.is_empty() {
+                watch.raise(Verdict::Suspicious);
+                watch.find(
+                    Severity::Warning,
+                    "setstate-code",
+                    &cut(name),
+                    format!(
+                        "`__setstate__` calls {}: that runs when PyTorch loads the file",
+                        cut(&calls.join(", "))
+                    ),
+                );
+            }
+        }
+        Ok(classes)
+    }
+
+    fn constants(
+        &self,
+        reading: &mut Reading,
+        rows: &mut Rows,
+        classes: &Classes,
+    ) -> Result<(), FormatError> {
+        let Some(member) = self.record("constants.pkl") else {
+            return Ok(());
+        };
+        let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
+        trailing(&pickle, member, "constants.pkl", &mut reading.watch);
+        let graph = Graph::new(&pickle);
+        // Keys of constants count from 0 again, in a folder of their own.
+        let mut table = std::mem::take(&mut reading.data);
+        table.enter_folder();
+        let context = Context {
+            member: "constants.pkl",
+            records: &Folder {
+                torch: self,
+                folder: "constants",
+            },
+            table: &mut table,
+            rows,
+            classes: Some(classes),
+        };
+        walk(&graph, context, "constants", Place::Constant)?;
+        reading.data = table;
+        Ok(())
+    }
+
+    /// Looks at every other record, adds up sizes, and makes the checkpoint.
+    fn finish(
+        &self,
+        mut parts: CheckpointParts,
+        mut reading: Reading,
+        rows: Rows,
+    ) -> Result<Checkpoint, FormatError> {
+        let used: std::collections::HashSet<&str, foldhash::fast::RandomState> = reading
+            .data
+            .storages()
+            .iter()
+            .map(crate::checkpoint::Storage::member)
+            .collect();
+        for member in self.archive.members() {
+            let name = self.inside(member);
+            if name.is_some_and(|n| used.contains(n)) {
+                continue;
+            }
+            match Record::of(name, member.name) {
+                Record::Code => {
+                    parts.code_bytes = parts.code_bytes.saturating_add(member.stored_bytes);
+                }
+                Record::Metadata => {
+                    reading.pickle_bytes = reading.pickle_bytes.saturating_add(member.stored_bytes);
+                    self.look_at_metadata(member, name, &mut reading.watch)?;
+                }
+                Record::Data => {
+                    parts.unreferenced_bytes =
+                        parts.unreferenced_bytes.saturating_add(member.stored_bytes);
+                    if member.stored_bytes > 0 {
+                        reading.watch.find(
+                            Severity::Info,
+                            "unreferenced-record",
+                            &cut(member.name),
+                            format!("nothing refers to its {} bytes", member.bytes),
+                        );
+                    }
+                }
+            }
+        }
+        parts.pickle_bytes = reading.pickle_bytes;
+        drop(used);
+        let (security, findings) = reading.watch.finish();
+        super::finish_parts(&mut parts, reading.data, rows, security, findings);
+        Ok(Checkpoint::new(parts)?)
+    }
+
+    /// Checks a record that is read by someone, and looks into further pickles.
+    fn look_at_metadata(
+        &self,
+        member: &Member<'a>,
+        name: Option<&str>,
+        watch: &mut Watch,
+    ) -> Result<(), FormatError> {
+        let read_already = matches!(
+            name,
+            Some("data.pkl" | "constants.pkl" | "version" | "byteorder" | ".data/version")
+        );
+        if read_already {
+            return Ok(());
+        }
+        let shown = name.unwrap_or(member.name);
+        let own = matches!(
+            name,
+            Some("bytecode.pkl" | "mobile_debug_handles.pkl" | "traced_inputs.pkl")
+        );
+        let contents = self.archive.read(member)?;
+        if !is_pickle_name(shown) && !looks_like_pickle(&contents) {
+            return Ok(());
+        }
+        let reach = if name == Some("bytecode.pkl") {
+            Reach::Loaded
+        } else {
+            Reach::Hidden
+        };
+        match parse_with_budget(contents, member.stored_bytes) {
+            Ok(pickle) => {
+                watch.look(&pickle, &cut(shown), reach);
+                if !own {
+                    watch.raise(Verdict::Suspicious);
+                    watch.find(
+                        Severity::Warning,
+                        "hidden-pickle",
+                        &cut(shown),
+                        "a pickle that PyTorch does not load".to_owned(),
+                    );
+                }
+                Ok(())
+            }
+            Err(source) if own => Err(super::pickle_error(&cut(shown), source)),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What an archive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Pickle,
+    Script,
+    Package,
+    ExportedProgram,
+    Other,
+}
+
+/// What a record is to the sizes of a file.
+enum Record {
+    Code,
+    Metadata,
+    Data,
+}
+
+impl Record {
+    fn of(inside: Option<&str>, whole: &str) -> Record {
+        let Some(name) = inside else {
+            return if is_pickle_name(whole) {
+                Record::Metadata
+            } else {
+                Record::Data
+            };
+        };
+        let folder = name.split('/').next().unwrap_or("");
+        if folder == "code" || has_extension(name, &["debug_pkl"]) {
+            return Record::Code;
+        }
+        let data = ["data", "constants", "traced_inputs", "bytecode", "tensors"];
+        if name.contains('/') && data.contains(&folder) {
+            Record::Data
+        } else {
+            Record::Metadata
+        }
+    }
+}
+
+fn is_pickle_name(name: &str) -> bool {
+    has_extension(name, &["pkl", "pickle", "p", "pk"])
+}
+
+fn has_extension(name: &str, extensions: &[&str]) -> bool {
+    std::path::Path::new(name)
+        .extension()
+        .is_some_and(|found| extensions.iter().any(|e| found.eq_ignore_ascii_case(e)))
+}
+
+/// The start of a pickle of protocol 2 to 5.
+fn looks_like_pickle(contents: &[u8]) -> bool {
+    matches!(contents.get(..2), Some([0x80, 2..=5]))
+}
+
+/// Operators that put quantized weights into the form that kernels take.
+fn is_packing(call: &str) -> bool {
+    call.starts_with("ops.quantized.")
+        || call.starts_with("ops.prepacked.")
+        || matches!(
+            call,
+            "torch.dict"
+                | "torch.list"
+                | "torch.len"
+                | "torch.append"
+                | "torch.tensor"
+                | "torch.quantize_per_tensor"
+        )
+}
+
+/// What follows the pickle in its record: nothing in what PyTorch writes.
+fn trailing(pickle: &Pickle<'_>, member: &Member<'_>, name: &str, watch: &mut Watch) {
+    let rest = member.bytes.saturating_sub(pickle.consumed() as u64);
+    if rest == 0 {
+        return;
+    }
+    watch.raise(Verdict::Suspicious);
+    watch.find(
+        Severity::Warning,
+        "trailing-pickle-data",
+        name,
+        format!(
+            "{rest} bytes follow the pickle at byte {}; PyTorch ignores them",
+            pickle.consumed()
+        ),
+    );
+    if let Ok(hidden) = super::super::pickle::parse(pickle.rest()) {
+        watch.look(
+            &hidden,
+            &format!("{name} (after the first pickle)"),
+            Reach::Hidden,
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! `torch.save` from 0.1.10 to 1.5: a stream of pickles, then the storages.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | pickle | the magic number 0x1950a86a20f9469cfc6c |
+//! | pickle | the protocol version, 1001 |
+//! | pickle | a dictionary: byte order, sizes of C types |
+//! | pickle | the object; persistent ids are `('storage', class, key, device, numel, view)` |
+//! | pickle | the list of keys, in the order of the storages |
+//! | for each key | the number of elements (8 bytes), then the elements |
+
+use std::collections::HashMap;
+
+use super::super::error::{FormatError, TensorFault};
+use super::super::pickle::{Node, Pickle, cut, parse};
+use super::rebuild::Graph;
+use super::rows::{Place, Rows};
+use super::security::{Reach, Watch};
+use super::storage::{Declared, Records, StorageTable, declared_storage};
+use super::walk::{Context, walk};
+use crate::checkpoint::{
+    ByteOrder, Checkpoint, CheckpointParts, Format, Severity, StorageParts, Verdict,
+};
+use crate::tensor::DType;
+
+/// Where each storage's elements are.
+struct Stream {
+    by_key: HashMap<String, Place64>,
+}
+
+/// A storage's elements in the file.
+#[derive(Debug, Clone, Copy)]
+struct Place64 {
+    offset: u64,
+    bytes: u64,
+}
+
+impl Records for Stream {
+    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
+        let place = self
+            .by_key
+            .get(declared.key)
+            .ok_or_else(|| TensorFault::NoRecord(cut(declared.key)))?;
+        if place.bytes != declared.bytes {
+            return Err(TensorFault::ShortRecord {
+                member: cut(declared.key),
+                needed_bytes: declared.bytes,
+                record_bytes: place.bytes,
+            });
+        }
+        Ok(StorageParts {
+            dtype: declared.dtype,
+            bytes: place.bytes,
+            file_bytes: place.bytes,
+            device: declared.device.map(str::to_owned),
+            member: declared.key.to_owned(),
+            data_offset: Some(place.offset),
+        })
+    }
+}
+
+/// A position in the stream of pickles.
+pub(super) struct Cursor<'a> {
+    pub(super) data: &'a [u8],
+    pub(super) position: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The next pickle of the stream, and what it names.
+    pub(super) fn pickle(
+        &mut self,
+        what: &str,
+        watch: &mut Watch,
+    ) -> Result<Pickle<'a>, FormatError> {
+        let rest = self.data.get(self.position..).unwrap_or(&[]);
+        if rest.is_empty() {
+            return Err(FormatError::Truncated {
+                what: what.to_owned(),
+                needed_bytes: (self.data.len() as u64).saturating_add(1),
+                file_bytes: self.data.len() as u64,
+            });
+        }
+        let pickle = parse(rest).map_err(|source| {
+            super::pickle_error(&format!("{what}, at byte {}", self.position), source)
+        })?;
+        watch.look(&pickle, what, Reach::Loaded);
+        self.position = self.position.saturating_add(pickle.consumed());
+        Ok(pickle)
+    }
+
+    /// The next `N` bytes.
+    pub(super) fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], FormatError> {
+        let rest = self.data.get(self.position..).unwrap_or(&[]);
+        let Some((bytes, _)) = rest.split_first_chunk::<N>() else {
+            return Err(FormatError::Truncated {
+                what: what.to_owned(),
+                needed_bytes: (self.position as u64).saturating_add(N as u64),
+                file_bytes: self.data.len() as u64,
+            });
+        };
+        self.position = self.position.saturating_add(N);
+        Ok(*bytes)
+    }
+
+    /// Passes over `bytes` bytes of data.
+    pub(super) fn skip(&mut self, bytes: u64, what: &str) -> Result<(), FormatError> {
+        let end = (self.position as u64).saturating_add(bytes);
+        if end > self.data.len() as u64 {
+            return Err(FormatError::Truncated {
+                what: what.to_owned(),
+                needed_bytes: end,
+                file_bytes: self.data.len() as u64,
+            });
+        }
+        self.position = usize::try_from(end).unwrap_or(usize::MAX);
+        Ok(())
+    }
+}
+
+/// Reads a legacy file.
+pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
+    let mut parts = CheckpointParts::new(Format::TorchLegacy, data.len() as u64);
+    let mut watch = Watch::default();
+    let mut cursor = Cursor { data, position: 0 };
+    cursor.pickle("the magic number", &mut watch)?;
+    let version = cursor.pickle("the protocol version", &mut watch)?;
+    if version.int(version.root()) != Some(1001) {
+        return Err(FormatError::Structure {
+            part: "the protocol version".to_owned(),
+            expected: "1001".to_owned(),
+            found: cut(&version.repr(version.root())),
+        });
+    }
+    let system = cursor.pickle("the system information", &mut watch)?;
+    let little = system
+        .get(system.root(), "little_endian")
+        .and_then(|id| system.bool(id));
+    parts.byte_order = little.map(|little| {
+        if little {
+            ByteOrder::Little
+        } else {
+            ByteOrder::Big
+        }
+    });
+    let object_start = cursor.position;
+    let object = cursor.pickle("the object", &mut watch)?;
+    let keys = cursor.pickle("the list of storages", &mut watch)?;
+    let stream = locate(&object, &keys, &mut cursor, parts.byte_order)?;
+    let stored = cursor.position.saturating_sub(object_start);
+    let graph = Graph::new(&object);
+    let mut rows = Rows::new(object.consumed() as u64);
+    let mut table = StorageTable::default();
+    let context = Context {
+        member: "the object",
+        records: &stream,
+        table: &mut table,
+        rows: &mut rows,
+        classes: None,
+    };
+    parts.object = walk(&graph, context, "", Place::Plain)?;
+    let in_storages: u64 = stream
+        .by_key
+        .values()
+        .fold(0, |sum, place| sum.saturating_add(place.bytes));
+    parts.pickle_bytes = (object_start as u64)
+        .saturating_add(stored as u64)
+        .saturating_sub(in_storages);
+    let listed: u64 = table
+        .storages()
+        .iter()
+        .fold(0, |sum, s| sum.saturating_add(s.file_bytes()));
+    parts.unreferenced_bytes = in_storages.saturating_sub(listed);
+    trailing(&cursor, &mut watch);
+    let (security, findings) = watch.finish();
+    super::finish_parts(&mut parts, table, rows, security, findings);
+    Ok(Checkpoint::new(parts)?)
+}
+
+/// Finds every storage behind the list of keys.
+fn locate(
+    object: &Pickle<'_>,
+    keys: &Pickle<'_>,
+    cursor: &mut Cursor<'_>,
+    byte_order: Option<ByteOrder>,
+) -> Result<Stream, FormatError> {
+    let mut declared: HashMap<String, (u64, u64)> = HashMap::new();
+    for id in object.ids() {
+        let Node::Persistent(tuple) = object.node(id) else {
+            continue;
+        };
+        let is_storage = object
+            .items(tuple)
+            .first()
+            .is_some_and(|tag| object.str_bytes(*tag) == Some(b"storage"));
+        if !is_storage {
+            continue;
+        }
+        let storage = declared_storage(object, id).map_err(|fault| FormatError::Tensor {
+            member: "the object".to_owned(),
+            name: String::new(),
+            fault,
+        })?;
+        let item = storage.dtype.map_or(1, DType::item_bytes);
+        declared
+            .entry(storage.key.to_owned())
+            .or_insert((item, storage.bytes));
+    }
+    let mut by_key = HashMap::new();
+    for key in keys.items(keys.root()) {
+        let name = keys.key_text(*key);
+        let part = format!("storage `{}`", cut(&name));
+        let Some(&(item, expected)) = declared.get(&name) else {
+            return Err(FormatError::Structure {
+                part,
+                expected: "a storage that the object refers to".to_owned(),
+                found: "none".to_owned(),
+            });
+        };
+        let count_bytes = cursor.array::<8>(&part)?;
+        let little = i64::from_le_bytes(count_bytes);
+        // Files of big-endian machines exist with the count in either order: the one that fits the pickle is right.
+        let big = i64::from_be_bytes(count_bytes);
+        let size = |count: i64| u64::try_from(count).ok().and_then(|c| c.checked_mul(item));
+        let bytes = match (size(little), size(big)) {
+            (Some(bytes), _) if bytes == expected => bytes,
+            (_, Some(bytes)) if bytes == expected && byte_order == Some(ByteOrder::Big) => bytes,
+            _ => {
+                return Err(FormatError::Structure {
+                    part,
+                    expected: format!(
+                        "{} elements, as the pickle says",
+                        expected.checked_div(item).unwrap_or(0)
+                    ),
+                    found: little.to_string(),
+                });
+            }
+        };
+        let offset = cursor.position as u64;
+        cursor.skip(bytes, &part)?;
+        if by_key.insert(name, Place64 { offset, bytes }).is_some() {
+            return Err(FormatError::Structure {
+                part,
+                expected: "each storage once".to_owned(),
+                found: "it twice".to_owned(),
+            });
+        }
+    }
+    Ok(Stream { by_key })
+}
+
+/// What follows the last storage.
+pub(super) fn trailing(cursor: &Cursor<'_>, watch: &mut Watch) {
+    let rest = cursor.data.get(cursor.position..).unwrap_or(&[]);
+    if rest.is_empty() {
+        return;
+    }
+    watch.raise(Verdict::Suspicious);
+    watch.find(
+        Severity::Warning,
+        "trailing-data",
+        &format!("byte {}", cursor.position),
+        format!("{} bytes follow; PyTorch ignores them", rest.len()),
+    );
+    hidden_pickles(rest, "after the end", watch);
+}
+
+/// Looks at pickles in bytes that PyTorch does not read.
+pub(super) fn hidden_pickles(rest: &[u8], stream: &str, watch: &mut Watch) {
+    let mut rest = rest;
+    for _ in 0..crate::limits::HIDDEN_PICKLES {
+        match parse(rest) {
+            Ok(pickle) if pickle.consumed() > 0 => {
+                watch.look(&pickle, stream, Reach::Hidden);
+                rest = rest.get(pickle.consumed()..).unwrap_or(&[]);
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The storages that a pickle refers to, each registered once.
+
+use std::collections::HashMap;
+
+use super::super::error::TensorFault;
+use super::super::pickle::{Node, NodeId, Pickle, cut};
+use super::rebuild::View;
+use crate::checkpoint::{Storage, StorageId, StorageParts};
+use crate::tensor::DType;
+
+/// What a pickle says about a storage.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Declared<'p> {
+    /// The key that names it.
+    pub(crate) key: &'p str,
+    /// Its dtype; `None` for untyped storages.
+    pub(crate) dtype: Option<DType>,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// The device it was saved from.
+    pub(crate) device: Option<&'p str>,
+    /// The part of the storage that is meant, in elements: offset and length. Legacy files only.
+    pub(crate) view: Option<(u64, u64)>,
+}
+
+/// Where the storages of a file are.
+pub(crate) trait Records {
+    /// Where the storage is, or why it cannot be there. A record larger than declared is fine; a smaller one is not.
+    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault>;
+
+    /// The tensor that is kept outside the pickle under this key; only tars have such.
+    fn tensor(&self, _key: &str) -> Option<View> {
+        None
+    }
+}
+
+/// Storages in order of first appearance. Registered by key: names, devices and dtypes of one key are one memory.
+#[derive(Debug, Default)]
+pub(crate) struct StorageTable {
+    storages: Vec<Storage>,
+    by_key: HashMap<String, StorageId, foldhash::fast::RandomState>,
+    /// Storages whose record is larger than the pickle says: id, declared bytes.
+    pub(crate) larger_records: Vec<(StorageId, u64)>,
+    /// Storages that two tensors declare with different dtypes.
+    pub(crate) several_dtypes: Vec<StorageId>,
+}
+
+impl StorageTable {
+    /// The storage that a pickle declares, registered when it is new.
+    pub(crate) fn get(
+        &mut self,
+        declared: &Declared<'_>,
+        records: &dyn Records,
+    ) -> Result<(StorageId, u64), TensorFault> {
+        if let Some(id) = self.by_key.get(declared.key).copied() {
+            return self.known(id, declared);
+        }
+        let parts = records.locate(declared)?;
+        let id = StorageId::new(u32::try_from(self.storages.len()).unwrap_or(u32::MAX));
+        let bytes = parts.bytes;
+        if bytes > declared.bytes {
+            self.larger_records.push((id, declared.bytes));
+        }
+        self.storages.push(Storage::new(parts));
+        self.by_key.insert(declared.key.to_owned(), id);
+        Ok((id, bytes))
+    }
+
+    fn known(
+        &mut self,
+        id: StorageId,
+        declared: &Declared<'_>,
+    ) -> Result<(StorageId, u64), TensorFault> {
+        let Some(storage) = self.storages.get(id.index()) else {
+            return Err(TensorFault::NoRecord(cut(declared.key)));
+        };
+        if declared.bytes > storage.bytes() {
+            return Err(TensorFault::ShortRecord {
+                member: cut(storage.member()),
+                needed_bytes: declared.bytes,
+                record_bytes: storage.bytes(),
+            });
+        }
+        if declared.dtype != storage.dtype() && !self.several_dtypes.contains(&id) {
+            self.several_dtypes.push(id);
+        }
+        Ok((id, storage.bytes()))
+    }
+
+    /// From here on keys mean the records of another folder.
+    pub(crate) fn enter_folder(&mut self) {
+        self.by_key.clear();
+    }
+
+    /// The storages registered so far.
+    pub(crate) fn storages(&self) -> &[Storage] {
+        &self.storages
+    }
+
+    /// All of them.
+    pub(crate) fn into_storages(self) -> Vec<Storage> {
+        self.storages
+    }
+}
+
+/// Reads the tuple that stands for a storage: `('storage', class, key, device, numel)`.
+pub(crate) fn declared_storage<'p>(
+    pickle: &'p Pickle<'_>,
+    persistent: NodeId,
+) -> Result<Declared<'p>, TensorFault> {
+    let argument = |what, expected, id| TensorFault::Argument {
+        what,
+        expected,
+        found: pickle.kind(id),
+    };
+    let Node::Persistent(id) = pickle.node(persistent) else {
+        return Err(argument("its storage", "a persistent id", persistent));
+    };
+    let [tag, class, key, device, numel, ..] = *pickle.items(id) else {
+        return Err(argument("its storage", "a tuple of 5", id));
+    };
+    if pickle.str_bytes(tag) != Some(b"storage") {
+        return Err(argument("its storage's tag", "'storage'", tag));
+    }
+    let dtype = storage_dtype(pickle, class)?;
+    let key_bytes = pickle
+        .str_bytes(key)
+        .ok_or_else(|| argument("its storage's key", "a string", key))?;
+    let key_text =
+        std::str::from_utf8(key_bytes).map_err(|_| argument("its storage's key", "UTF-8", key))?;
+    let device = pickle
+        .str_bytes(device)
+        .and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let numel = pickle
+        .int(numel)
+        .ok_or_else(|| argument("its storage's size", "an integer", numel))?;
+    let count = u64::try_from(numel).map_err(|_| TensorFault::Negative {
+        what: "its storage's size",
+        value: numel,
+    })?;
+    // Packed types count bytes here, not values; untyped storages too.
+    let item = dtype.map_or(1, DType::item_bytes);
+    Ok(Declared {
+        key: key_text,
+        dtype,
+        bytes: count.checked_mul(item).ok_or(TensorFault::TooLarge)?,
+        device,
+        view: view_of(pickle, pickle.items(id).get(5).copied())?,
+    })
+}
+
+/// The view that a legacy file adds to a storage: `(key, offset, numel)`, or `None`.
+fn view_of(pickle: &Pickle<'_>, view: Option<NodeId>) -> Result<Option<(u64, u64)>, TensorFault> {
+    let Some(view) = view.filter(|v| !matches!(pickle.node(*v), Node::None)) else {
+        return Ok(None);
+    };
+    let natural = |id| pickle.int(id).and_then(|n| u64::try_from(n).ok());
+    let parts = match *pickle.items(view) {
+        [_key, offset, numel] => natural(offset).zip(natural(numel)),
+        _ => None,
+    };
+    parts.map(Some).ok_or_else(|| TensorFault::Argument {
+        what: "its storage's view",
+        expected: "(key, offset, numel)",
+        found: pickle.repr(view),
+    })
+}
+
+/// The dtype of a storage class; `None` for untyped ones.
+pub(crate) fn storage_dtype(
+    pickle: &Pickle<'_>,
+    class: NodeId,
+) -> Result<Option<DType>, TensorFault> {
+    let Some((module, name)) = pickle.global(class) else {
+        return Err(TensorFault::Argument {
+            what: "its storage's class",
+            expected: "a class of torch",
+            found: pickle.kind(class),
+        });
+    };
+    storage_class(&module, &name)
+        .ok_or_else(|| TensorFault::UnknownDType(format!("{}.{}", cut(&module), cut(&name))))
+}
+
+/// The dtype that a storage class of torch holds; outer `None`: no such class, inner `None`: untyped.
+#[allow(clippy::option_option)]
+fn storage_class(module: &str, name: &str) -> Option<Option<DType>> {
+    if matches!(module, "torch.storage" | "torch")
+        && matches!(name, "UntypedStorage" | "_UntypedStorage")
+    {
+        return Some(None);
+    }
+    if !matches!(module, "torch" | "torch.cuda" | "torch.storage") {
+        return None;
+    }
+    class_dtype(name.strip_suffix("Storage")?).map(Some)
+}
+
+fn class_dtype(prefix: &str) -> Option<DType> {
+    Some(match prefix {
+        "Float" => DType::Float32,
+        "Double" => DType::Float64,
+        "Half" => DType::Float16,
+        "BFloat16" => DType::BFloat16,
+        "Byte" => DType::UInt8,
+        "Char" => DType::Int8,
+        "Short" => DType::Int16,
+        "Int" => DType::Int32,
+        "Long" => DType::Int64,
+        "Bool" => DType::Bool,
+        "ComplexHalf" => DType::Complex32,
+        "ComplexFloat" => DType::Complex64,
+        "ComplexDouble" => DType::Complex128,
+        "QInt8" => DType::QInt8,
+        "QUInt8" => DType::QUInt8,
+        "QInt32" => DType::QInt32,
+        "QUInt4x2" => DType::QUInt4x2,
+        "QUInt2x4" => DType::QUInt2x4,
+        _ => return None,
+    })
+}

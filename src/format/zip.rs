@@ -1,0 +1,390 @@
+//! Zip archives as PyTorch reads them, and no others.
+//!
+//! The directory is read with rawzip; PyTorch reads it with miniz. Both take the directory's word over the local
+//! headers'. Everything on which zip readers are known to differ is refused here, so that what is listed is what
+//! PyTorch loads: members of one name (also in another case: miniz compares without case), local headers that
+//! contradict the directory, overlapping members, encryption.
+//!
+//! Nothing is allocated from a declared size, and members are inflated only when their contents are metadata.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+
+use rawzip::{CompressionMethod, ZipArchive};
+
+use super::error::{FormatError, MemberFault};
+use super::pickle::cut;
+use crate::limits;
+
+/// The most that deflate can expand: 1032 to 1.
+const DEFLATE_RATIO: u64 = 1032;
+
+/// A member, as the directory and its local header agree.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Member<'a> {
+    /// The whole name.
+    pub(crate) name: &'a str,
+    /// Whether it is compressed with deflate.
+    pub(crate) deflated: bool,
+    /// Size in memory, as declared.
+    pub(crate) bytes: u64,
+    /// Size in the file.
+    pub(crate) stored_bytes: u64,
+    /// Where the local header starts.
+    pub(crate) header_offset: u64,
+    /// Where the data starts.
+    pub(crate) data_offset: u64,
+    /// CRC-32 of the data in memory.
+    pub(crate) crc32: u32,
+}
+
+/// A checked directory.
+#[derive(Debug)]
+pub(crate) struct Archive<'a> {
+    data: &'a [u8],
+    members: Vec<Member<'a>>,
+    by_name: HashMap<&'a str, usize, foldhash::fast::RandomState>,
+    /// Members whose flag bits are unusual but harmless.
+    pub(crate) odd_flags: Vec<(String, u16)>,
+    /// Where the archive ends; what follows is no part of it.
+    pub(crate) end: u64,
+}
+
+impl<'a> Archive<'a> {
+    /// Reads and checks the directory of an archive that starts at byte 0.
+    pub(crate) fn open(data: &'a [u8]) -> Result<Archive<'a>, FormatError> {
+        let file_bytes = data.len() as u64;
+        let zip = ZipArchive::from_slice(data).map_err(|error| match error.kind() {
+            rawzip::ErrorKind::MissingEndOfCentralDirectory | rawzip::ErrorKind::Eof => {
+                FormatError::NoDirectory { file_bytes }
+            }
+            _ => directory_fault(&error, file_bytes),
+        })?;
+        if zip.entries_hint() > limits::ARCHIVE_MEMBERS {
+            return Err(FormatError::Limit {
+                what: "the archive's members".to_owned(),
+                limit: limits::ARCHIVE_MEMBERS,
+            });
+        }
+        let mut archive = Archive {
+            data,
+            members: Vec::new(),
+            by_name: HashMap::default(),
+            odd_flags: Vec::new(),
+            end: zip.end_offset(),
+        };
+        // An entry takes up at least 46 bytes of directory: no more room than that is made for a forged count.
+        let possible = file_bytes / 46;
+        let count = usize::try_from(zip.entries_hint().min(possible)).unwrap_or(0);
+        archive.members.reserve(count);
+        archive.by_name.reserve(count);
+        let mut entries = zip.entries();
+        while let Some(entry) = entries
+            .next_entry()
+            .map_err(|error| directory_fault(&error, zip.directory_offset()))?
+        {
+            archive.add(&zip, &entry)?;
+        }
+        if archive.members.len() as u64 != zip.entries_hint() {
+            return Err(FormatError::Archive {
+                what: format!(
+                    "the directory has {} members, but says {}",
+                    archive.members.len(),
+                    zip.entries_hint()
+                ),
+                offset: zip.directory_offset(),
+            });
+        }
+        archive.check_overlap(zip.directory_offset())?;
+        archive.check_case()?;
+        Ok(archive)
+    }
+
+    fn add(
+        &mut self,
+        zip: &rawzip::ZipSliceArchive<&'a [u8]>,
+        entry: &rawzip::ZipFileHeaderRecord<'_>,
+    ) -> Result<(), FormatError> {
+        let path = entry.file_path();
+        let raw: &[u8] = path.as_ref();
+        let offset = entry.local_header_offset();
+        let fault = |fault| FormatError::Member {
+            member: cut(&String::from_utf8_lossy(raw)),
+            offset: Some(offset),
+            fault,
+        };
+        let flags = entry.flags();
+        if flags.is_encrypted() {
+            return Err(fault(MemberFault::Encrypted));
+        }
+        let deflated = match entry.compression_method() {
+            CompressionMethod::STORE => false,
+            CompressionMethod::DEFLATE => true,
+            other => return Err(fault(MemberFault::Compression(other.as_u16()))),
+        };
+        let (stored_bytes, bytes) = (entry.compressed_size_hint(), entry.uncompressed_size_hint());
+        if !deflated && stored_bytes != bytes {
+            return Err(fault(MemberFault::StoredSizes {
+                stored: stored_bytes,
+                bytes,
+            }));
+        }
+        if deflated
+            && bytes
+                > stored_bytes
+                    .saturating_mul(DEFLATE_RATIO)
+                    .saturating_add(64)
+        {
+            return Err(fault(MemberFault::ForgedSize {
+                stored: stored_bytes,
+                bytes,
+            }));
+        }
+        let local = zip
+            .get_entry(entry.wayfinder())
+            .map_err(|error| match error.kind() {
+                rawzip::ErrorKind::Eof => fault(MemberFault::OutOfFile {
+                    end: offset.saturating_add(stored_bytes).saturating_add(30),
+                    file_bytes: self.data.len() as u64,
+                }),
+                _ => fault(MemberFault::NoRecord),
+            })?;
+        let header = local.local_header();
+        let local_path = header.file_path();
+        compare(entry, &header, raw, local_path.as_ref()).map_err(fault)?;
+        let odd = flags.bits() & !0x080e;
+        if odd != 0 {
+            self.odd_flags
+                .push((cut(&String::from_utf8_lossy(raw)), odd));
+        }
+        // The name is taken from the directory's own bytes, which live as long as the file's.
+        let name = self.name_in_directory(entry, raw).map_err(fault)?;
+        let member = Member {
+            name,
+            deflated,
+            bytes,
+            stored_bytes,
+            header_offset: offset,
+            data_offset: local.compressed_data_range().0,
+            crc32: entry.crc32(),
+        };
+        if self.by_name.insert(name, self.members.len()).is_some() {
+            return Err(fault(MemberFault::Duplicate));
+        }
+        self.members.push(member);
+        Ok(())
+    }
+
+    fn name_in_directory(
+        &self,
+        entry: &rawzip::ZipFileHeaderRecord<'_>,
+        raw: &[u8],
+    ) -> Result<&'a str, MemberFault> {
+        let start = usize::try_from(entry.central_directory_offset())
+            .ok()
+            .and_then(|start| start.checked_add(46));
+        let bytes = start
+            .and_then(|start| self.data.get(start..start.checked_add(raw.len())?))
+            .ok_or(MemberFault::NoRecord)?;
+        let name = std::str::from_utf8(bytes)
+            .map_err(|_| MemberFault::Unsafe("its name is not UTF-8".to_owned()))?;
+        if name.contains('\0') {
+            return Err(MemberFault::Unsafe("its name contains a NUL".to_owned()));
+        }
+        if name.starts_with('/') || name.split('/').any(|part| part == "..") {
+            return Err(MemberFault::Unsafe(
+                "its name leaves the archive's folder".to_owned(),
+            ));
+        }
+        Ok(name)
+    }
+
+    /// Members must not share bytes, and must lie before the directory.
+    fn check_overlap(&self, directory: u64) -> Result<(), FormatError> {
+        let mut order: Vec<&Member<'_>> = self.members.iter().collect();
+        if !order.is_sorted_by_key(|m| m.header_offset) {
+            order.sort_by_key(|m| m.header_offset);
+        }
+        let mut previous: Option<&Member<'_>> = None;
+        for member in order {
+            let fault = |fault| FormatError::Member {
+                member: cut(member.name),
+                offset: Some(member.header_offset),
+                fault,
+            };
+            if let Some(before) = previous
+                && before.end() > member.header_offset
+            {
+                return Err(fault(MemberFault::Overlap(cut(before.name))));
+            }
+            if member.end() > directory {
+                return Err(fault(MemberFault::Overlap("the directory".to_owned())));
+            }
+            previous = Some(member);
+        }
+        Ok(())
+    }
+
+    /// miniz finds members without regard to case: two that differ only in case are one name to it.
+    fn check_case(&self) -> Result<(), FormatError> {
+        if !self
+            .members
+            .iter()
+            .any(|m| m.name.bytes().any(|b| b.is_ascii_uppercase()))
+        {
+            return Ok(());
+        }
+        let mut seen: HashSet<String> = HashSet::with_capacity(self.members.len());
+        for member in &self.members {
+            if !seen.insert(member.name.to_ascii_lowercase()) {
+                return Err(FormatError::Member {
+                    member: cut(member.name),
+                    offset: Some(member.header_offset),
+                    fault: MemberFault::Duplicate,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// All members, in the directory's order.
+    pub(crate) fn members(&self) -> &[Member<'a>] {
+        &self.members
+    }
+
+    /// The member of this name.
+    pub(crate) fn member(&self, name: &str) -> Option<&Member<'a>> {
+        self.by_name
+            .get(name)
+            .and_then(|index| self.members.get(*index))
+    }
+
+    /// The bytes of a member as they are in the file.
+    pub(crate) fn stored(&self, member: &Member<'_>) -> &'a [u8] {
+        let range = usize::try_from(member.data_offset)
+            .ok()
+            .zip(usize::try_from(member.stored_bytes).ok());
+        range
+            .and_then(|(start, len)| self.data.get(start..start.checked_add(len)?))
+            .unwrap_or(&[])
+    }
+
+    /// The contents of a metadata record, checked against its CRC.
+    pub(crate) fn read(&self, member: &Member<'_>) -> Result<Cow<'a, [u8]>, FormatError> {
+        let fault = |fault| FormatError::Member {
+            member: cut(member.name),
+            offset: Some(member.header_offset),
+            fault,
+        };
+        let stored = self.stored(member);
+        let contents = if member.deflated {
+            Cow::Owned(inflate(stored, member).map_err(fault)?)
+        } else {
+            Cow::Borrowed(stored)
+        };
+        let found = crc32fast::hash(&contents);
+        if found != member.crc32 {
+            return Err(fault(MemberFault::Crc {
+                expected: member.crc32,
+                found,
+            }));
+        }
+        Ok(contents)
+    }
+}
+
+impl Member<'_> {
+    /// One past the last byte of its data.
+    pub(crate) fn end(&self) -> u64 {
+        self.data_offset.saturating_add(self.stored_bytes)
+    }
+}
+
+fn directory_fault(error: &rawzip::Error, offset: u64) -> FormatError {
+    FormatError::Archive {
+        what: format!("the zip directory is damaged: {error}"),
+        offset,
+    }
+}
+
+/// Refuses what a reader of local headers would see differently.
+fn compare(
+    entry: &rawzip::ZipFileHeaderRecord<'_>,
+    header: &rawzip::ZipLocalFileHeader<'_>,
+    central_name: &[u8],
+    local_name: &[u8],
+) -> Result<(), MemberFault> {
+    let mismatch = |what, local: String, central: String| {
+        Err(MemberFault::Mismatch {
+            what,
+            local,
+            central,
+        })
+    };
+    if local_name != central_name {
+        let text = |bytes| cut(&String::from_utf8_lossy(bytes));
+        return mismatch("name", text(local_name), text(central_name));
+    }
+    let method = (header.compression_method(), entry.compression_method());
+    if method.0 != method.1 {
+        let text = |m: CompressionMethod| m.as_u16().to_string();
+        return mismatch("compression method", text(method.0), text(method.1));
+    }
+    if header.flags().has_data_descriptor() {
+        // Sizes and CRC follow the data; the local header may hold zeros.
+        return Ok(());
+    }
+    let pairs = [
+        (
+            "compressed size",
+            header.compressed_size_hint(),
+            entry.compressed_size_hint(),
+        ),
+        (
+            "size",
+            header.uncompressed_size_hint(),
+            entry.uncompressed_size_hint(),
+        ),
+        (
+            "CRC-32",
+            u64::from(header.crc32()),
+            u64::from(entry.crc32()),
+        ),
+    ];
+    for (what, local, central) in pairs {
+        if local != central {
+            return mismatch(what, local.to_string(), central.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Inflates a metadata record, within bounds.
+fn inflate(stored: &[u8], member: &Member<'_>) -> Result<Vec<u8>, MemberFault> {
+    let limit = limits::INFLATED_BYTES.max(
+        member
+            .stored_bytes
+            .saturating_mul(limits::INFLATED_PER_BYTE),
+    );
+    if member.bytes > limit {
+        return Err(MemberFault::Bomb {
+            stored: member.stored_bytes,
+            bytes: member.bytes,
+            limit,
+        });
+    }
+    let mut contents = Vec::new();
+    let mut reader = flate2::read::DeflateDecoder::new(stored).take(limit.saturating_add(1));
+    reader
+        .read_to_end(&mut contents)
+        .map_err(|error| MemberFault::Inflate(error.to_string()))?;
+    if contents.len() as u64 != member.bytes {
+        return Err(MemberFault::Inflate(format!(
+            "{} bytes came out, expected {}",
+            contents.len(),
+            member.bytes
+        )));
+    }
+    Ok(contents)
+}
