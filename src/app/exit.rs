@@ -59,6 +59,7 @@ impl Failure {
     }
 
     /// A file that could not be read.
+    #[must_use]
     pub fn unreadable(path: &Path, error: FormatError) -> Self {
         let hint = error.hint();
         let error = match error {
