@@ -29,6 +29,7 @@
 //! `enter`/`exit`, `node`/`node_end` nest properly on each thread. [`TraceReader`] refuses a line that breaks one.
 
 mod args;
+pub mod memory;
 mod read;
 
 pub use args::{Arg, TensorRef};
