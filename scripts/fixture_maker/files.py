@@ -44,7 +44,7 @@ def rows_of(value: object, role: object = None) -> truth.Tensors:
                 walk(inner, f"{path}.{index}" if path else str(index))
 
     def add(path: str, tensor: Tensor) -> None:
-        kind = role(path) if callable(role) else role or "tensor"
+        kind = role(path) if callable(role) else role
         for part, inner in parts(tensor):
             grad = inner.requires_grad if inner.layout == torch.strided and not inner.is_quantized else None
             found.add(f"{path}.{part}" if part else path, kind, inner.detach(), grad)

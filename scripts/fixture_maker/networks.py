@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 import torchvision
 
-from . import archive, truth
+from . import archive, files, truth
 
 IMAGE = "1x3x224x224"
 # Scripted as torchvision builds them. What the published figures say is checked here, not only measured.
@@ -42,7 +42,7 @@ def make(folder: Path) -> dict[str, str]:
             buffer = io.BytesIO()
             torch.save(module.state_dict(), buffer)
             archive.write(folder / "resnet18_state.pth", archive.rename_root(archive.members(buffer.getvalue()), "resnet18"))
-            truth.write(folder / "resnet18_state.pth", truth.of_module(module))
+            truth.write(folder / "resnet18_state.pth", files.rows_of(module.state_dict(), files.state_role).truth())
             descriptions["resnet18_state.pth"] = "torch.save of resnet18's state_dict; weights are zeros"
     return descriptions
 

@@ -20,7 +20,7 @@ class Tensors:
         self.storages: dict[int, dict] = {}
         self._kept: list = []
 
-    def add(self, name: str, role: str, tensor: torch.Tensor, requires_grad: bool | None = None) -> None:
+    def add(self, name: str, role: str | None, tensor: torch.Tensor, requires_grad: bool | None = None) -> None:
         row = {
             "name": name,
             "role": role,
@@ -51,6 +51,8 @@ class Tensors:
         by_dtype: dict[str, dict] = {}
         for row in self.rows:
             for table, key in ((by_role, row["role"]), (by_dtype, row["dtype"])):
+                if key is None:
+                    continue
                 line = table.setdefault(key, {"tensors": 0, "numel": 0, "bytes": 0})
                 line["tensors"] += 1
                 line["numel"] += row["numel"]
@@ -63,7 +65,7 @@ class Tensors:
                 "numel": sum(row["numel"] for row in self.rows),
                 "tensor_bytes": sum(row["bytes"] for row in self.rows),
                 "storage_bytes": sum(storage["bytes"] for storage in self.storages.values()),
-                "by_role": by_role,
+                "by_role": None if any(row["role"] is None for row in self.rows) else by_role,
                 "by_dtype": by_dtype,
             },
         }
