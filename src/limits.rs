@@ -44,6 +44,12 @@ pub const SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
 /// Pickles, one behind the other, that are looked at in bytes which PyTorch ignores.
 pub const HIDDEN_PICKLES: usize = 64;
 
+/// Nesting of values in a file of inputs: converted by recursion.
+pub const INPUT_DEPTH: u32 = 64;
+
+/// Values in a file of inputs.
+pub const INPUT_VALUES: u64 = 1_000_000;
+
 /// Findings of one kind that are listed one by one; more are summed up in one.
 pub const FINDINGS_PER_KIND: usize = 20;
 

@@ -15,7 +15,9 @@ mod usage;
 
 use std::fmt;
 
-pub use tensor::{Layout, Role, RoleSource, Storage, StorageId, StorageParts, Tensor, TensorParts};
+pub use tensor::{
+    Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor, TensorParts,
+};
 pub use totals::{ByClass, Sum, Totals};
 
 use crate::tensor::DType;

@@ -143,8 +143,27 @@ pub struct StorageParts {
     pub device: Option<String>,
     /// Where it is in the file: the record's name, or the key in formats without names.
     pub member: String,
-    /// Where its bytes start in the file, when they are there as they are in memory.
-    pub data_offset: Option<u64>,
+    /// Where and how its bytes are in the file.
+    pub data: StorageData,
+    /// CRC-32 of its bytes, where the file says.
+    pub crc32: Option<u32>,
+}
+
+/// Where and how a storage's bytes are in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageData {
+    /// From this offset on, as they are in memory.
+    Raw {
+        /// The first byte.
+        offset: u64,
+    },
+    /// From this offset on, compressed with deflate to [`StorageParts::file_bytes`].
+    Deflated {
+        /// The first byte.
+        offset: u64,
+    },
+    /// Not in the file.
+    Absent,
 }
 
 /// A piece of memory that tensors view.
@@ -204,7 +223,22 @@ impl Storage {
     /// Where its bytes start in the file, when they are there as they are in memory (not compressed, not left out).
     #[must_use]
     pub fn data_offset(&self) -> Option<u64> {
-        self.parts.data_offset
+        match self.parts.data {
+            StorageData::Raw { offset } => Some(offset),
+            StorageData::Deflated { .. } | StorageData::Absent => None,
+        }
+    }
+
+    /// Where and how its bytes are in the file.
+    #[must_use]
+    pub fn data(&self) -> StorageData {
+        self.parts.data
+    }
+
+    /// CRC-32 of its bytes, where the file says.
+    #[must_use]
+    pub fn crc32(&self) -> Option<u32> {
+        self.parts.crc32
     }
 
     /// How many of its bytes at least one tensor reaches.

@@ -173,8 +173,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Checkpoint, CheckpointParts, Format, Layout, Role, RoleSource, Storage, StorageId,
-        StorageParts, Tensor, TensorParts,
+        Checkpoint, CheckpointParts, Format, Layout, Role, RoleSource, Storage, StorageData,
+        StorageId, StorageParts, Tensor, TensorParts,
     };
     use crate::tensor::{DType, Dims};
 
@@ -189,7 +189,8 @@ mod tests {
             file_bytes: bytes,
             device: None,
             member: "data/0".to_owned(),
-            data_offset: Some(64),
+            data: StorageData::Raw { offset: 64 },
+            crc32: None,
         }));
         for (i, (shape, strides, offset)) in views.iter().enumerate() {
             let tensor = TensorParts {

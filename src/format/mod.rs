@@ -8,6 +8,7 @@
     clippy::cast_sign_loss
 )]
 
+mod data;
 mod detect;
 mod error;
 pub mod pickle;
@@ -18,7 +19,9 @@ mod zip;
 
 use std::path::Path;
 
+pub use data::{storage_bytes, verify, verify_storage};
 pub use error::{FormatError, MemberFault, TensorFault};
+pub use torch::value::{Inputs, TensorRef, Value};
 
 use crate::checkpoint::Checkpoint;
 use crate::source::{Source, SourceError};
@@ -64,6 +67,28 @@ fn read_zip(data: &[u8]) -> Result<Checkpoint, FormatError> {
             hint: None,
         }),
         Kind::Other => Err(detect::other_zip(archive.names())),
+    }
+}
+
+/// Reads a file of inputs (`--inputs`): a tensor, tuple, list or dictionary saved with `torch.save`, or safetensors.
+pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
+    let data = source.bytes();
+    let not_inputs = |what: &str| FormatError::Unsupported {
+        what: format!("inputs from {what}"),
+        hint: Some("save them with `torch.save`"),
+    };
+    match detect::detect(data)? {
+        Detected::Zip => {
+            let archive = TorchArchive::open(data)?;
+            match archive.kind() {
+                Kind::Pickle => archive.read_inputs(),
+                _ => Err(not_inputs("this kind of archive")),
+            }
+        }
+        Detected::Legacy => torch::legacy::read_inputs(data),
+        Detected::Safetensors => Ok(torch::value::of_tensors(&safetensors::read(data)?)),
+        Detected::Tar => Err(not_inputs("a tar")),
+        Detected::Pickle => Err(not_inputs("a pickle that is not a torch file")),
     }
 }
 

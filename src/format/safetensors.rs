@@ -17,8 +17,8 @@ use super::pickle::cut;
 use super::torch::rebuild::View;
 use super::torch::rows::{Place, Rows};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, Layout, ObjectKind, Storage, StorageId,
-    StorageParts,
+    ByteOrder, Checkpoint, CheckpointParts, Format, Layout, ObjectKind, Storage, StorageData,
+    StorageId, StorageParts,
 };
 use crate::limits;
 use crate::tensor::{self, DType, Dims};
@@ -62,7 +62,10 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
             file_bytes: bytes,
             device: None,
             member: format!("{begin}:{end}"),
-            data_offset: Some(data_start.saturating_add(begin)),
+            data: StorageData::Raw {
+                offset: data_start.saturating_add(begin),
+            },
+            crc32: None,
         }));
         let view = View {
             dtype,

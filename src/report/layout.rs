@@ -416,7 +416,8 @@ impl CastSizes {
 mod tests {
     use super::*;
     use crate::checkpoint::{
-        CheckpointParts, Format, Role, RoleSource, Storage, StorageId, StorageParts, TensorParts,
+        CheckpointParts, Format, Role, RoleSource, Storage, StorageData, StorageId, StorageParts,
+        TensorParts,
     };
     use crate::tensor::Dims;
 
@@ -431,7 +432,8 @@ mod tests {
                 file_bytes: size * 4,
                 device: None,
                 member: format!("data/{index}"),
-                data_offset: None,
+                data: StorageData::Absent,
+                crc32: None,
             }));
             let tensor = TensorParts {
                 name: (*name).to_owned(),

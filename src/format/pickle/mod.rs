@@ -247,17 +247,21 @@ impl Pickle<'_> {
     #[must_use]
     pub fn entries(&self, pairs: &[NodeId]) -> Vec<(NodeId, NodeId)> {
         let mut entries: Vec<(NodeId, NodeId)> = Vec::with_capacity(pairs.len() / 2);
-        let mut by_text: HashMap<&[u8], usize> = HashMap::new();
-        let mut by_repr: HashMap<String, usize> = HashMap::new();
+        let mut by_text: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+        let mut by_value: HashMap<String, usize> = HashMap::new();
+        let mut by_node: HashMap<NodeId, usize> = HashMap::new();
         if pairs.len() > 2 {
             by_text.reserve(pairs.len() / 2);
         }
         for pair in pairs.chunks_exact(2) {
             let [key, value] = *pair else { continue };
             let place = entries.len();
-            let known = match self.str_bytes(key) {
-                Some(text) => *by_text.entry(text).or_insert(place),
-                None => *by_repr.entry(self.repr(key)).or_insert(place),
+            let known = if let Some(text) = self.str_bytes(key) {
+                *by_text.entry(text).or_insert(place)
+            } else if let Some(plain) = self.plain_key(key) {
+                *by_value.entry(plain).or_insert(place)
+            } else {
+                *by_node.entry(key).or_insert(place)
             };
             match entries.get_mut(known) {
                 Some(entry) => entry.1 = value,

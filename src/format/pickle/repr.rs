@@ -23,6 +23,33 @@ impl Pickle<'_> {
         }
     }
 
+    /// A key that compares by value, in a form that is equal for equal keys: 1, 1.0 and True are one key to Python.
+    /// `None` for objects, which compare by identity, and for what is too long to spell out.
+    #[must_use]
+    pub fn plain_key(&self, id: NodeId) -> Option<String> {
+        match self.node(id) {
+            Node::None => Some("None".to_owned()),
+            Node::Int(value) => Some(value.to_string()),
+            Node::Bool(value) => Some(i64::from(value).to_string()),
+            // Display writes integral floats without a fraction.
+            Node::Float(value) if value.is_finite() => Some(format!("{value}")),
+            Node::Str(_) | Node::Decoded(_) => self.text(id).map(|text| quoted(&text)),
+            Node::Bytes(span) => Some(format!("b{:?}", self.span(span))),
+            Node::Tuple(run) if run.len <= 16 => {
+                let items: Option<Vec<String>> = self
+                    .run(run)
+                    .iter()
+                    .map(|item| match self.node(*item) {
+                        Node::Tuple(_) => None,
+                        _ => self.plain_key(*item),
+                    })
+                    .collect();
+                items.map(|items| format!("({})", items.join(", ")))
+            }
+            _ => None,
+        }
+    }
+
     /// A value as `repr()` gives it, cut where it is long or deep.
     #[must_use]
     pub fn repr(&self, id: NodeId) -> String {
@@ -53,6 +80,9 @@ impl Pickle<'_> {
             Node::Str(_) | Node::Decoded(_) => {
                 let text = self.text(id).unwrap_or_default();
                 write!(out, "{}", quoted(&cut(&text)))
+            }
+            Node::Bytes(span) if self.span(span).len() <= SHOWN_CHARS => {
+                write!(out, "b'{}'", self.span(span).escape_ascii())
             }
             Node::Bytes(span) => write!(out, "<{} bytes>", self.span(span).len()),
             Node::Global(global) => match self.global_name(global) {

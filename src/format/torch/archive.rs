@@ -19,9 +19,11 @@ use super::rows::{Place, Rows};
 use super::script::Classes;
 use super::security::{Reach, Watch};
 use super::storage::{Declared, Records, StorageTable};
+use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageParts, Verdict,
+    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageData,
+    StorageParts, Verdict,
 };
 
 /// The newest archive version that PyTorch 2.11 reads, and the oldest.
@@ -60,7 +62,16 @@ impl Records for Folder<'_, '_> {
             file_bytes: record.stored_bytes,
             device: declared.device.map(str::to_owned),
             member,
-            data_offset: (!record.deflated).then_some(record.data_offset),
+            data: if record.deflated {
+                StorageData::Deflated {
+                    offset: record.data_offset,
+                }
+            } else {
+                StorageData::Raw {
+                    offset: record.data_offset,
+                }
+            },
+            crc32: Some(record.crc32),
         })
     }
 }
@@ -182,6 +193,25 @@ impl<'a> TorchArchive<'a> {
         };
         parts.object = walk(&graph, context, "", Place::Plain)?;
         self.finish(parts, reading, rows)
+    }
+
+    /// Reads the object of a `torch.save` archive as plain values.
+    pub(crate) fn read_inputs(&self) -> Result<Inputs, FormatError> {
+        let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
+        let mut reading = self.start(&mut parts)?;
+        let member = self.needed("data.pkl")?;
+        let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
+        let records = Folder {
+            torch: self,
+            folder: "data",
+        };
+        let (value, storages) = convert(&Graph::new(&pickle), "data.pkl", &records)?;
+        Ok(Inputs {
+            value,
+            storages,
+            byte_order: parts.byte_order,
+            security: reading.watch.finish().0,
+        })
     }
 
     /// Reads a TorchScript archive: modules, constants, code headers. Runs nothing.

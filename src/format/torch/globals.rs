@@ -328,6 +328,7 @@ fn is_expected_torch_root(name: &str) -> bool {
                 | "layout"
                 | "memory_format"
                 | "Generator"
+                | "ScriptObject"
                 | "strided"
                 | "sparse_coo"
                 | "sparse_csr"
@@ -405,7 +406,7 @@ fn is_activation(name: &str) -> bool {
 
 /// Classes that a whole pickled model, optimizer or scheduler consists of.
 fn is_class_of_torch(module: &str, name: &str) -> bool {
-    const PACKAGES: [&str; 17] = [
+    const PACKAGES: [&str; 22] = [
         "torch.nn.modules",
         "torch.nn.parallel",
         "torch.nn.quantized",
@@ -421,6 +422,11 @@ fn is_class_of_torch(module: &str, name: &str) -> bool {
         "torch.amp.grad_scaler",
         "torch.cuda.amp.grad_scaler",
         "torch.utils.data",
+        "torch.utils.hooks",
+        "torch.distributed._shard",
+        "torch.distributed._tensor",
+        "torch.distributed.checkpoint",
+        "torch.distributed.fsdp",
         "torch.distributed.tensor",
         "torch.distributed.device_mesh",
     ];

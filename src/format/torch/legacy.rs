@@ -17,9 +17,10 @@ use super::rebuild::Graph;
 use super::rows::{Place, Rows};
 use super::security::{Reach, Watch};
 use super::storage::{Declared, Records, StorageTable, declared_storage};
+use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, Severity, StorageParts, Verdict,
+    ByteOrder, Checkpoint, CheckpointParts, Format, Severity, StorageData, StorageParts, Verdict,
 };
 use crate::tensor::DType;
 
@@ -54,7 +55,10 @@ impl Records for Stream {
             file_bytes: place.bytes,
             device: declared.device.map(str::to_owned),
             member: declared.key.to_owned(),
-            data_offset: Some(place.offset),
+            data: StorageData::Raw {
+                offset: place.offset,
+            },
+            crc32: None,
         })
     }
 }
@@ -117,13 +121,19 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads a legacy file.
-pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
-    let mut parts = CheckpointParts::new(Format::TorchLegacy, data.len() as u64);
-    let mut watch = Watch::default();
+/// The parts of a legacy file before the storages.
+struct Opening<'a> {
+    cursor: Cursor<'a>,
+    byte_order: Option<ByteOrder>,
+    object_start: usize,
+    object: Pickle<'a>,
+    stream: Stream,
+}
+
+fn open<'a>(data: &'a [u8], watch: &mut Watch) -> Result<Opening<'a>, FormatError> {
     let mut cursor = Cursor { data, position: 0 };
-    cursor.pickle("the magic number", &mut watch)?;
-    let version = cursor.pickle("the protocol version", &mut watch)?;
+    cursor.pickle("the magic number", watch)?;
+    let version = cursor.pickle("the protocol version", watch)?;
     if version.int(version.root()) != Some(1001) {
         return Err(FormatError::Structure {
             part: "the protocol version".to_owned(),
@@ -131,21 +141,56 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
             found: cut(&version.repr(version.root())),
         });
     }
-    let system = cursor.pickle("the system information", &mut watch)?;
-    let little = system
+    let system = cursor.pickle("the system information", watch)?;
+    let byte_order = system
         .get(system.root(), "little_endian")
-        .and_then(|id| system.bool(id));
-    parts.byte_order = little.map(|little| {
-        if little {
-            ByteOrder::Little
-        } else {
-            ByteOrder::Big
-        }
-    });
+        .and_then(|id| system.bool(id))
+        .map(|little| {
+            if little {
+                ByteOrder::Little
+            } else {
+                ByteOrder::Big
+            }
+        });
     let object_start = cursor.position;
-    let object = cursor.pickle("the object", &mut watch)?;
-    let keys = cursor.pickle("the list of storages", &mut watch)?;
-    let stream = locate(&object, &keys, &mut cursor, parts.byte_order)?;
+    let object = cursor.pickle("the object", watch)?;
+    let keys = cursor.pickle("the list of storages", watch)?;
+    let stream = locate(&object, &keys, &mut cursor, byte_order)?;
+    Ok(Opening {
+        cursor,
+        byte_order,
+        object_start,
+        object,
+        stream,
+    })
+}
+
+/// Reads the object of a legacy file as plain values.
+pub(crate) fn read_inputs(data: &[u8]) -> Result<Inputs, FormatError> {
+    let mut watch = Watch::default();
+    let opening = open(data, &mut watch)?;
+    let graph = Graph::new(&opening.object);
+    let (value, storages) = convert(&graph, "the object", &opening.stream)?;
+    Ok(Inputs {
+        value,
+        storages,
+        byte_order: opening.byte_order,
+        security: watch.finish().0,
+    })
+}
+
+/// Reads a legacy file.
+pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
+    let mut parts = CheckpointParts::new(Format::TorchLegacy, data.len() as u64);
+    let mut watch = Watch::default();
+    let Opening {
+        cursor,
+        byte_order,
+        object_start,
+        object,
+        stream,
+    } = open(data, &mut watch)?;
+    parts.byte_order = byte_order;
     let stored = cursor.position.saturating_sub(object_start);
     let graph = Graph::new(&object);
     let mut rows = Rows::new(object.consumed() as u64);
@@ -188,10 +233,14 @@ fn locate(
         let Node::Persistent(tuple) = object.node(id) else {
             continue;
         };
-        let is_storage = object
-            .items(tuple)
-            .first()
-            .is_some_and(|tag| object.str_bytes(*tag) == Some(b"storage"));
+        let in_text = object
+            .str_bytes(tuple)
+            .is_some_and(|text| text.starts_with(b"('storage'"));
+        let is_storage = in_text
+            || object
+                .items(tuple)
+                .first()
+                .is_some_and(|tag| object.str_bytes(*tag) == Some(b"storage"));
         if !is_storage {
             continue;
         }

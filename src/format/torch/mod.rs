@@ -19,6 +19,7 @@ pub(crate) mod security;
 mod stdlib;
 pub(crate) mod storage;
 pub(crate) mod tar;
+pub(crate) mod value;
 pub(crate) mod walk;
 
 use super::error::FormatError;
@@ -73,6 +74,25 @@ pub(crate) fn finish_parts(
                 "tensors declare this storage with different dtypes".to_owned(),
             );
         }
+    }
+    // The CRC-32 of real data is 0 once in 4 billion storages; of records made by `skip_data` it always is.
+    let skipped: Vec<&str> = table
+        .storages()
+        .iter()
+        .filter(|s| s.crc32() == Some(0) && s.bytes() > 0)
+        .map(crate::checkpoint::Storage::member)
+        .collect();
+    if let Some(first) = skipped.first() {
+        rows::push_finding(
+            &mut parts.findings,
+            Severity::Warning,
+            "no-data",
+            first,
+            format!(
+                "no data in file: {} storages were saved without their contents (torch.serialization.skip_data)",
+                skipped.len()
+            ),
+        );
     }
     parts.security = security;
     parts.tensors = rows.tensors;

@@ -116,6 +116,11 @@ pub(crate) fn declared_storage<'p>(
     let Node::Persistent(id) = pickle.node(persistent) else {
         return Err(argument("its storage", "a persistent id", persistent));
     };
+    if let Some(text) = pickle.str_bytes(id) {
+        // Protocol 0 can write ids only as text, and writes the tuple's repr. PyTorch itself cannot read that back.
+        return declared_in_text(text)
+            .ok_or_else(|| argument("its storage", "a tuple of 5, or its repr", id))?;
+    }
     let [tag, class, key, device, numel, ..] = *pickle.items(id) else {
         return Err(argument("its storage", "a tuple of 5", id));
     };
@@ -147,6 +152,34 @@ pub(crate) fn declared_storage<'p>(
         device,
         view: view_of(pickle, pickle.items(id).get(5).copied())?,
     })
+}
+
+/// Reads `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`; `None` when it is nothing like that.
+fn declared_in_text(text: &[u8]) -> Option<Result<Declared<'_>, TensorFault>> {
+    let text = std::str::from_utf8(text).ok()?;
+    let rest = text.strip_prefix("('storage', <class '")?;
+    let (class, rest) = rest.split_once("'>, '")?;
+    let (key, rest) = rest.split_once("', '")?;
+    let (device, rest) = rest.split_once("', ")?;
+    let numel: i64 = rest.trim_end_matches(')').split(',').next()?.parse().ok()?;
+    let (module, name) = class.rsplit_once('.')?;
+    let Some(dtype) = storage_class(module, name) else {
+        return Some(Err(TensorFault::UnknownDType(cut(class))));
+    };
+    let Ok(count) = u64::try_from(numel) else {
+        return Some(Err(TensorFault::Negative {
+            what: "its storage's size",
+            value: numel,
+        }));
+    };
+    let bytes = count.checked_mul(dtype.map_or(1, DType::item_bytes));
+    Some(bytes.ok_or(TensorFault::TooLarge).map(|bytes| Declared {
+        key,
+        dtype,
+        bytes,
+        device: Some(device),
+        view: None,
+    }))
 }
 
 /// The view that a legacy file adds to a storage: `(key, offset, numel)`, or `None`.

@@ -18,7 +18,7 @@ use super::security::{Reach, Watch};
 use super::storage::{Declared, Records, StorageTable, storage_dtype};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, Layout, StorageId, StorageParts,
+    ByteOrder, Checkpoint, CheckpointParts, Format, Layout, StorageData, StorageId, StorageParts,
 };
 use crate::limits;
 use crate::tensor::{DType, Dims};
@@ -282,7 +282,7 @@ fn read_storages(
         let bytes = numel
             .checked_mul(dtype.item_bytes())
             .ok_or_else(|| tensor(TensorFault::TooLarge))?;
-        let data_offset = start.saturating_add(cursor.position as u64);
+        let offset = start.saturating_add(cursor.position as u64);
         cursor.skip(bytes, &part)?;
         let device = pickle.text(device).map(std::borrow::Cow::into_owned);
         let declared = Declared {
@@ -298,7 +298,8 @@ fn read_storages(
             file_bytes: bytes,
             device: device.clone(),
             member: key.clone(),
-            data_offset: Some(data_offset),
+            data: StorageData::Raw { offset },
+            crc32: None,
         });
         let (id, storage_bytes) = table.get(&declared, &known).map_err(tensor)?;
         let root = Root {

@@ -356,17 +356,24 @@ impl Walk<'_, '_, '_> {
             other => below(other),
         };
         let mut children = Vec::with_capacity(entries.len());
-        for (key, value) in entries {
+        for (index, (key, value)) in entries.into_iter().enumerate() {
             if !self.may_hold(value) {
                 continue;
             }
+            // Objects as keys have no text: an optimizer that was pickled whole keeps its state by parameter.
+            let named = pickle.str_bytes(key).is_some() || pickle.plain_key(key).is_some();
+            let label = if named {
+                Label::Key(key)
+            } else {
+                Label::Index(index)
+            };
             let optimizer = place == Place::Plain
                 && pickle
                     .str_bytes(key)
                     .is_some_and(|k| k.starts_with(b"optim"));
             self.saw_optimizer |= optimizer;
             children.push(Child {
-                label: Label::Key(key),
+                label,
                 node: value,
                 place: if optimizer { Place::Optimizer } else { place },
             });
