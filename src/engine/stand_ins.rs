@@ -213,6 +213,12 @@ fn memory_file(_name: &str, _content: &[u8]) -> std::io::Result<File> {
     Err(std::io::Error::from(std::io::ErrorKind::Unsupported))
 }
 
+/// The embedded stand-ins, soname and content, in preload order. Empty where [`unavailable`] says why.
+#[must_use]
+pub fn libraries() -> &'static [(&'static str, &'static [u8])] {
+    embedded::LIBS
+}
+
 /// Whether this build can simulate a device at all; the reason where it cannot.
 #[must_use]
 pub fn unavailable() -> Option<&'static str> {

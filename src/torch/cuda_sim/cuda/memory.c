@@ -116,9 +116,9 @@ static void free_addresses(uint64_t address, size_t bytes) {
 
 SIM_EXPORT cuda_result cuMemAlloc_v2(device_pointer *out, size_t bytes) {
     if (!out || !bytes) return SIM_INVALID_VALUE;
-    size_t taken = bytes > SIZE_MAX - SIM_PAGE_BYTES ? 0 : round_up(bytes, SIM_PAGE_BYTES);
+    size_t taken = bytes > SIZE_MAX - SIM_PAGE_BYTES ? bytes : round_up(bytes, SIM_PAGE_BYTES);
     pthread_mutex_lock(&sim_lock);
-    int result = taken ? sim_take(taken) : SIM_OUT_OF_MEMORY;
+    int result = sim_take(taken);
     if (result == SIM_SUCCESS) {
         uint64_t address;
         if (order == ORDER_REUSE) {
