@@ -38,6 +38,8 @@ int cublasSetMathMode(void *, int), cufftCreate(int *);
 int cublasSdot_v2(void *, int, const void *, int, const void *, int, void *);
 int cudnnCreate(void **), cudnnCreateRNNDescriptor(void **), cudnnCreateTensorDescriptor(void **);
 int cudnnSetRNNDescriptor_v8(void *, int, int, int, int, int, int, int, int, int, int, int, int, void *, unsigned);
+int cudnnCreateRNNDataDescriptor(void **), cudnnSetRNNDataDescriptor(void *, int, int, int, int, int, const int *, void *);
+int cudnnGetRNNTempSpaceSizes(void *, void *, int, void *, size_t *, size_t *);
 int cudnnGetRNNWeightSpaceSize(void *, void *, size_t *);
 int cudnnGetRNNWeightParams(void *, void *, int, size_t, const void *, int, void *, void **, void *, void **);
 
@@ -383,6 +385,32 @@ static void recurrent_parameters(void) {
     CHECK((char *)bias_address == space + bytes - 4 * 6); /* the last bias ends the space */
 }
 
+/* The sizes reported in pytorch/pytorch issue 2895: 4 layers of 320 on 25,000 steps, and that they are said to be bounds. */
+static void recurrent_spaces(void) {
+    void *handle, *rnn, *data;
+    size_t workspace = 1, reserve = 0, index = 0;
+    OK(cudnnCreate(&handle));
+    OK(cudnnCreateRNNDescriptor(&rnn));
+    OK(cudnnCreateRNNDataDescriptor(&data));
+    OK(cudnnSetRNNDataDescriptor(data, 0, 0, 1000, 25, 123, NULL, NULL));
+    OK(cudnnSetRNNDescriptor_v8(rnn, 0, 2, 2, 0, 0, 0, 0, 0, 123, 320, 320, 4, NULL, 0));
+    OK(cudnnGetRNNTempSpaceSizes(handle, rnn, 1, data, &workspace, &reserve));
+    CHECK(reserve == 736000000 && workspace == 0);
+    OK(cudnnSetRNNDescriptor_v8(rnn, 0, 3, 2, 0, 0, 0, 0, 0, 123, 320, 320, 4, NULL, 0));
+    OK(cudnnGetRNNTempSpaceSizes(handle, rnn, 1, data, &workspace, &reserve));
+    CHECK(reserve == 864000000);
+    OK(cudnnGetRNNTempSpaceSizes(handle, rnn, 0, data, &workspace, &reserve));
+    CHECK(reserve == 0);
+    const char *library, *name;
+    int gap, noted = 0;
+    uint64_t calls;
+    for (; inspect_cuda_sim_function(index, &library, &name, &gap, &calls); index++) {
+        if (!strcmp(name, "RNN reserve space")) noted |= gap == SIM_GAP_SIZE_LOWER_BOUND && calls == 2;
+        if (!strcmp(name, "RNN workspace")) noted |= 2 * (gap == SIM_GAP_SIZE_UNKNOWN && calls == 3);
+    }
+    CHECK(noted == 3);
+}
+
 int main(int count, char **arguments) {
     CHECK(inspect_cuda_sim_version() == SIM_INTERFACE_VERSION);
     memory();
@@ -400,6 +428,7 @@ int main(int count, char **arguments) {
     capture();
     handles();
     recurrent_parameters();
+    recurrent_spaces();
     printf("%d failed\n", failures);
     return failures > 99 ? 99 : failures;
 }

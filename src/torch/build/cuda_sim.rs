@@ -161,7 +161,7 @@ fn write_index(
         let _ = writeln!(
             text,
             "    ({soname:?}, include_bytes!({:?})),",
-            folder.join(soname)
+            folder.join(soname).to_string_lossy()
         );
     }
     let _ = writeln!(text, "];");

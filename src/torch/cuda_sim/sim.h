@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define SIM_EXPORT __attribute__((visibility("default")))
 #define SIM_UNUSED __attribute__((unused))
 
@@ -128,5 +132,9 @@ SIM_EXPORT const char *inspect_cuda_sim_error_text(int code);
         static struct sim_function note_ = {soname, function_name, gap_kind, 0, NULL};         \
         inspect_cuda_sim_called(&note_);                                                       \
     } while (0)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -59,8 +59,11 @@ pub struct Library {
 /// The NVIDIA libraries that libtorch needs, by soname.
 pub type Imports = BTreeMap<String, Library>;
 
-/// The driver is the base of the stand-ins and always among them, even where only part of libtorch links it.
+/// The driver, which all other stand-ins are linked to.
 pub const DRIVER_SONAME: &str = "libcuda.so.1";
+
+/// Libraries that libtorch opens by name: always among the stand-ins, so that a machine's real ones are not found.
+const OPENED_BY_NAME: &[&str] = &[DRIVER_SONAME, "libnvidia-ml.so.1"];
 
 /// Prefixes of unversioned symbols, longest first where one contains another, and the library's name without version.
 const PREFIXES: &[(&str, &str)] = &[
@@ -151,7 +154,9 @@ pub fn read(folder: &Path) -> Result<Imports, ImportError> {
     if imports.is_empty() {
         return Ok(imports);
     }
-    imports.entry(DRIVER_SONAME.to_owned()).or_default();
+    for soname in OPENED_BY_NAME {
+        imports.entry((*soname).to_owned()).or_default();
+    }
     for (name, version, library) in tables.iter().flat_map(|table| &table.undefined) {
         let owner = if version.is_empty() {
             let found = PREFIXES

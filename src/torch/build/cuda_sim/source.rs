@@ -90,9 +90,9 @@ pub(crate) fn c_source(soname: &str, library: &Library, written: &BTreeSet<Strin
             Gap::Harmless => "SIM_GAP_HARMLESS",
             Gap::MayWrite => "SIM_GAP_MAY_WRITE",
         };
-        let _ = write!(
+        let _ = writeln!(
             source,
-            "SIM_EXPORT long {name}(void) {{ SIM_NOTE_GAP(\"{soname}\", \"{name}\", {kind}); return 0; }}\n"
+            "SIM_EXPORT long {name}(void) {{ SIM_NOTE_GAP(\"{soname}\", \"{name}\", {kind}); return 0; }}"
         );
     }
     source

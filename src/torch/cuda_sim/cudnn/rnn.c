@@ -6,8 +6,9 @@
  * for cudnnRNNMode_t, so the size is their sum, and offsets are consistent with it.
  *
  * The reserve space (kept from forward to backward) and the workspace have no documented size. The reserve answered is
- * what the backward pass reads and cannot get from its other arguments: the gates after their nonlinearity, the cell
- * states, and the outputs of inner layers. The workspace answered is 0. Both are noted.
+ * what the backward pass reads and cannot get from its other arguments: what the cells keep and the outputs of inner
+ * layers. That is what has been reported for LSTM and GRU on a P100 (pytorch/pytorch issue 2895), but other algorithms
+ * and dropout may take more, so it is noted as a lower bound. The workspace answered is 0, and noted.
  */
 #include "cudnn.h"
 
@@ -164,10 +165,10 @@ SIM_EXPORT int cudnnGetRNNWeightParams(void *handle, const struct rnn *rnn, int3
     return CUDNN_SUCCESS;
 }
 
-/* Values that a cell keeps for its gradient at one step of one sequence: gates, for LSTM the cell state and for GRU the
- * recurrent part of the new gate; with a projection also the hidden state before it. */
+/* Values that a cell keeps for its gradient at one step of one sequence: for LSTM four gates and the cell state, for GRU
+ * three gates and the three recurrent products that enter them; with a projection also the hidden state before it. */
 static int64_t kept_by_cell(const struct rnn *rnn) {
-    int64_t kept = rnn->mode == MODE_LSTM ? 5 : rnn->mode == MODE_GRU ? 4 : 0;
+    int64_t kept = rnn->mode == MODE_LSTM ? 5 : rnn->mode == MODE_GRU ? 6 : 0;
     return (kept + has_projection(rnn)) * rnn->hidden;
 }
 
