@@ -6,11 +6,11 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Engine, Said, hello, inspect, run};
+use common::{Engine, Said, fixtures, hello, inspect, run};
 
 /// Compares with a snapshot; what changes between machines and versions is named instead.
 macro_rules! check {
-    ($name:literal, $said:expr) => {
+    ($name:expr, $said:expr) => {
         insta::with_settings!({filters => vec![
             (r"0\.\d+\.\d+-[0-9a-f]{16}", "[BUILD]"),
             (r"inspect( +)0\.\d+\.\d+", "inspect$1[VERSION]"),
@@ -42,6 +42,229 @@ fn help_and_version() {
 fn files_that_are_none() {
     check!("missing_file", run(&["no/such/file.pt"]));
     check!("directory", run(&["fixtures"]));
+}
+
+#[test]
+fn files_that_are_no_checkpoint_are_called_what_they_are() {
+    for (name, file) in [
+        ("refused_empty", "fixtures/hostile/empty.pt"),
+        ("refused_html", "fixtures/hostile/page.pt"),
+        ("refused_lfs", "fixtures/hostile/pointer.pt"),
+        ("refused_gzip", "fixtures/hostile/packed.pt.gz"),
+        ("refused_onnx", "fixtures/hostile/graph.onnx"),
+        ("refused_text", "fixtures/hostile/notes.txt"),
+        ("refused_numpy", "fixtures/hostile/array.npy"),
+        ("refused_truncated", "fixtures/hostile/truncated.pt"),
+        ("refused_opcode", "fixtures/hostile/no_stop.pt"),
+    ] {
+        insta::allow_duplicates! { check!(name, run(&[file])); }
+    }
+}
+
+#[test]
+fn verdicts() {
+    check!("dangerous", run(&["fixtures/hostile/os_system.pt"]));
+    check!(
+        "dangerous_trusted",
+        run(&["fixtures/hostile/os_system.pt", "--trust"])
+    );
+    check!("suspicious", run(&["fixtures/writes_file.pt"]));
+    check!(
+        "suspicious_is_not_run",
+        run(&["fixtures/writes_file.pt", "--input", "1"])
+    );
+}
+
+#[test]
+fn listings() {
+    check!("resnet18", run(&["fixtures/resnet18.pt"]));
+    check!(
+        "vit_as_bfloat16",
+        run(&["fixtures/vit_b_16.pt", "--as", "bf16", "--units", "si"])
+    );
+    check!("checkpoint", run(&["fixtures/checkpoint_adamw.pt"]));
+    check!("depth", run(&["fixtures/resnet18.pt", "--depth", "1"]));
+    check!("top", run(&["fixtures/resnet18.pt", "--top", "5"]));
+    check!(
+        "filter",
+        run(&[
+            "fixtures/resnet18.pt",
+            "--filter",
+            r"^layer1.*conv",
+            "--all",
+            "--units",
+            "bytes"
+        ])
+    );
+    check!(
+        "filter_none",
+        run(&["fixtures/resnet18.pt", "--filter", "nothing"])
+    );
+    check!(
+        "sort_name",
+        run(&["fixtures/state_mlp.pt", "--sort", "name"])
+    );
+    check!("sparse", run(&["fixtures/sparse.pt"]));
+    check!("quantized", run(&["fixtures/quantized.pt"]));
+    check!("tied", run(&["fixtures/tied_decoder.pt"]));
+    check!("views", run(&["fixtures/views.pt"]));
+    check!("names", run(&["fixtures/names.pt"]));
+    check!("meta", run(&["fixtures/meta.pt"]));
+    check!("no_tensors", run(&["fixtures/no_tensors.pt"]));
+    check!(
+        "several",
+        run(&["fixtures/slack.pt", "no/such/file.pt", "fixtures/tensor.pt"])
+    );
+}
+
+#[test]
+fn a_narrow_terminal_gets_a_narrow_table() {
+    let mut command = inspect(&["fixtures/resnet18.pt", "--all"]);
+    let said = Said::of(&command.env("COLUMNS", "80").output().unwrap());
+    assert!(
+        said.stdout.lines().all(|line| line.chars().count() <= 80),
+        "{}",
+        said.stdout
+    );
+    check!("resnet18_narrow", said);
+}
+
+#[test]
+fn other_formats() {
+    check!("json", run(&["fixtures/state_tied.pt", "--format", "json"]));
+    check!(
+        "markdown",
+        run(&["fixtures/state_tied.pt", "--format", "markdown"])
+    );
+    check!(
+        "csv",
+        run(&[
+            "fixtures/names.pt",
+            "fixtures/state_tied.pt",
+            "--format",
+            "csv"
+        ])
+    );
+    check!(
+        "html",
+        run(&[
+            "fixtures/names.pt",
+            "fixtures/hostile/os_system.pt",
+            "--format",
+            "html"
+        ])
+    );
+}
+
+#[test]
+fn signatures() {
+    check!(
+        "signature",
+        run(&["fixtures/multi_input.pt", "--signature"])
+    );
+    check!(
+        "signature_no_method",
+        run(&["fixtures/multi_input.pt", "--signature", "--method", "nope"])
+    );
+    check!(
+        "signature_no_module",
+        run(&["fixtures/tensor.pt", "--signature"])
+    );
+}
+
+#[test]
+fn what_cannot_be_run_is_said_and_listed() {
+    check!(
+        "run_state_dict",
+        run(&["fixtures/state_mlp.pt", "--input", "1x3"])
+    );
+    let mut command = inspect(&["fixtures/mlp.pt", "--input", "1x16"]);
+    let said = Said::of(
+        &command
+            .env("INSPECT_ENGINE", "/no/such/inspect-torch")
+            .output()
+            .unwrap(),
+    );
+    check!("run_no_engine", said);
+    let engine = Engine::new(&format!("{}\nkill -ABRT $$", hello()));
+    let mut command = inspect(&["fixtures/mlp.pt", "--input", "1x16", "--format", "csv"]);
+    let said = Said::of(
+        &command
+            .env("INSPECT_ENGINE", engine.path())
+            .output()
+            .unwrap(),
+    );
+    check!("run_engine_dies", said);
+}
+
+#[test]
+fn a_report_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.csv");
+    let said = run(&[
+        "fixtures/tensor.pt",
+        "--format",
+        "csv",
+        "-o",
+        path.to_str().unwrap(),
+    ]);
+    assert_eq!(
+        (said.code, said.stdout.as_str(), said.stderr.as_str()),
+        (Some(0), "", "")
+    );
+    let direct = run(&["fixtures/tensor.pt", "--format", "csv"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), direct.stdout);
+}
+
+#[test]
+fn colour_never_carries_meaning_alone() {
+    let plain = run(&["fixtures/hostile/os_system.pt", "--color", "never"]);
+    let colored = run(&["fixtures/hostile/os_system.pt", "--color", "always"]);
+    assert!(!plain.stdout.contains('\x1b') && !plain.stderr.contains('\x1b'));
+    let strip = |text: &str| {
+        regex::Regex::new("\x1b\\[[0-9;]*m")
+            .unwrap()
+            .replace_all(text, "")
+            .into_owned()
+    };
+    assert!(colored.stdout.contains('\x1b') && colored.stderr.contains('\x1b'));
+    assert_eq!(strip(&colored.stdout), plain.stdout);
+    assert_eq!(strip(&colored.stderr), plain.stderr);
+}
+
+/// One file for every way a file can be hostile; what each is called is the truth's word.
+#[test]
+fn hostile_files_end_as_they_should() {
+    for path in fixtures("fixtures/hostile") {
+        let text = std::fs::read(format!("{path}.truth.json")).unwrap();
+        let truth: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let said = run(&[&path, "--format", "json"]);
+        let code = serde_json::json!(said.code);
+        // Some files may be read or refused, as long as nothing else happens.
+        let wanted = &truth["exit"];
+        let allowed = wanted
+            .as_array()
+            .map_or_else(|| vec![wanted.clone()], Clone::clone);
+        assert!(
+            allowed.contains(&code),
+            "{path}: expected {wanted}, {}",
+            said.snapshot()
+        );
+        assert!(!said.stderr.contains("panicked"), "{path}");
+        if let Some(verdict) = truth["verdict"].as_str()
+            && !said.stdout.is_empty()
+        {
+            let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+            assert_eq!(report["security"]["verdict"], verdict, "{path}");
+        }
+        if let Some(named) = truth["named"].as_str() {
+            assert!(
+                said.stderr.to_lowercase().contains(named),
+                "{path}: expected `{named}` in {}",
+                said.stderr
+            );
+        }
+    }
 }
 
 #[test]

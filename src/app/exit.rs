@@ -81,6 +81,10 @@ impl Failure {
             .skip(1)
             .map(ToString::to_string)
             .collect();
+        // An error that quotes its cause has said it already.
+        let mut said = self.error.to_string();
+        causes
+            .retain(|cause| !std::mem::replace(&mut said, cause.clone()).ends_with(cause.as_str()));
         causes.extend(self.details.iter().cloned());
         ui.error(&self.error.to_string(), &causes, self.hint.as_deref());
     }

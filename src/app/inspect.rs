@@ -75,6 +75,10 @@ fn look<'a>(
     let Some(plan) = &inspect.run else {
         return Ok((looked, None));
     };
+    if distrust(&looked, inspect.trust).is_some() {
+        // Said once, after the report.
+        return Ok((looked, None));
+    }
     match run::run(path, &looked.checkpoint, plan, inspect, context) {
         Ok(ran) => {
             looked

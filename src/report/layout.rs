@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use regex::Regex;
 
 use super::CastSizes;
-use super::tree::{DTypes, Leaf, Node, NodeId, ROOT, Sharing, Tree, abouts};
+use super::tree::{DTypes, Leaf, Node, NodeId, ROOT, Sharing, Tree, abouts, cast_bytes};
 use crate::checkpoint::{Checkpoint, Layout, Tensor};
 use crate::tensor::DType;
 
@@ -130,7 +130,7 @@ impl View {
             tree: &tree,
             list,
             depth: shown,
-            cast: options.cast.is_some(),
+            cast: options.cast,
             rows: Vec::new(),
             guides: Vec::new(),
         };
@@ -223,7 +223,7 @@ struct Walk<'a> {
     tree: &'a Tree<'a>,
     list: bool,
     depth: usize,
-    cast: bool,
+    cast: Option<DType>,
     rows: Vec<Row>,
     guides: Vec<bool>,
 }
@@ -245,14 +245,11 @@ impl Walk<'_> {
             let repeats = repeats.saturating_mul(node.repeats);
             self.guides.push(index + 1 < children.len());
             let cut = level + 1 >= self.depth;
-            if !self.list {
-                let row = self.row(node, path.clone(), level, repeats);
-                self.rows.push(row);
-            } else if node.leaf.is_some() || cut {
+            if !self.list || node.leaf.is_some() || cut {
                 let mut row = self.row(node, path.clone(), level, repeats);
                 if node.leaf.is_some() && !cut && !node.children.is_empty() {
-                    // A name that is a tensor and a prefix: its own row must not hold the others' sums.
-                    own_sums(&mut row, node, repeats);
+                    // A name that is a tensor and a prefix: the others have rows of their own.
+                    own_sums(&mut row, node, repeats, self.cast);
                 }
                 self.rows.push(row);
             }
@@ -297,7 +294,7 @@ impl Walk<'_> {
             tensors: sums.tensors.saturating_mul(repeats),
             numel: times(sums.numel),
             bytes: times(sums.bytes),
-            cast_bytes: if self.cast {
+            cast_bytes: if self.cast.is_some() {
                 times(sums.cast_bytes)
             } else {
                 None
@@ -353,7 +350,7 @@ fn shared_text(leaf: Leaf<'_>, repeats: u64) -> Option<String> {
 }
 
 /// Replaces a row's sums by those of its own tensor.
-fn own_sums(row: &mut Row, node: &Node<'_>, repeats: u64) {
+fn own_sums(row: &mut Row, node: &Node<'_>, repeats: u64, cast: Option<DType>) {
     let Some(tensor) = node.leaf.map(|leaf| leaf.tensor) else {
         return;
     };
@@ -365,7 +362,7 @@ fn own_sums(row: &mut Row, node: &Node<'_>, repeats: u64) {
     row.bytes = tensor
         .shape()
         .map(|_| tensor.bytes().saturating_mul(repeats));
-    row.cast_bytes = None;
+    row.cast_bytes = cast.map(|dtype| cast_bytes(tensor, dtype).saturating_mul(repeats));
 }
 
 /// `64×3×7×7`; `scalar` for a 0-dim tensor.

@@ -154,7 +154,7 @@ impl Sums {
 }
 
 /// Bytes of a tensor if cast as `Module.to(dtype)` does: floating tensors change, all others stay.
-fn cast_bytes(tensor: &Tensor, dtype: DType) -> u64 {
+pub(super) fn cast_bytes(tensor: &Tensor, dtype: DType) -> u64 {
     let floating = tensor.dtype().is_some_and(DType::is_floating_point);
     match tensor.shape() {
         Some(shape) if floating => dtype.tensor_bytes(shape).unwrap_or(u64::MAX),
