@@ -100,3 +100,52 @@ fn every_place_and_segment_of_every_snapshot() {
         }
     }
 }
+
+/// Every `*.pickle` in the folder that `INSPECT_SNAPSHOTS` names; beside it, `*.json` with `torch.cuda.memory_stats()`
+/// of that moment.
+#[test]
+fn snapshots_of_your_own() {
+    let Some(folder) = std::env::var_os("INSPECT_SNAPSHOTS") else {
+        return;
+    };
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "pickle"))
+        .collect();
+    paths.sort();
+    let mut wrong = 0;
+    for path in paths {
+        let stats = std::fs::read(path.with_extension("json")).ok();
+        let stats: Option<Value> = stats.map(|text| serde_json::from_slice(&text).unwrap());
+        for device in replayed(&read(&path)) {
+            let differs = |kind: &str, peak: Option<u64>| {
+                let stat = stats
+                    .as_ref()
+                    .and_then(|s| s[format!("{kind}_bytes.all.peak")].as_u64());
+                stat.is_some_and(|stat| peak.is_some_and(|peak| peak != stat))
+            };
+            let peaks = [
+                ("requested", device.peak_requested_bytes),
+                ("allocated", device.peak_allocated_bytes),
+                ("active", device.peak_active_bytes),
+                ("reserved", device.peak_reserved_bytes),
+            ];
+            let peaks: Vec<_> = peaks
+                .into_iter()
+                .filter(|(kind, peak)| differs(kind, *peak))
+                .collect();
+            let bad = device.mismatches > 0 || !peaks.is_empty();
+            wrong += u32::from(bad);
+            println!(
+                "{} {:?}: {} mismatches of {} {:?}, other peaks {peaks:?}",
+                path.file_name().unwrap().display(),
+                device.start,
+                device.mismatches,
+                device.allocations,
+                device.first_mismatch,
+            );
+        }
+    }
+    assert_eq!(wrong, 0, "devices with differences");
+}

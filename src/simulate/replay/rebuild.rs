@@ -43,6 +43,8 @@ struct Rebuild<'a> {
     mapped: BTreeMap<u64, Mapped>,
     live: BTreeMap<u64, Live>,
     lowest: BTreeMap<RangeKey, u64>,
+    /// A size that was asked for at each address that events speak of.
+    sizes: BTreeMap<u64, u64>,
     mismatches: &'a mut Mismatches,
 }
 
@@ -57,8 +59,18 @@ pub(super) fn initial(
         mapped: BTreeMap::new(),
         live: BTreeMap::new(),
         lowest: BTreeMap::new(),
+        sizes: BTreeMap::new(),
         mismatches,
     };
+    if recording.count(Action::SegmentUnmap) > 0 {
+        let blocks = recording.events.iter().filter(|event| {
+            matches!(
+                event.action,
+                Action::Alloc | Action::FreeRequested | Action::FreeCompleted
+            )
+        });
+        rebuild.sizes = blocks.map(|event| (event.addr, event.bytes)).collect();
+    }
     for recorded in recording.segments.iter().flatten() {
         rebuild.add_final(&recorded.segment);
     }
@@ -190,7 +202,16 @@ impl Rebuild<'_> {
         true
     }
 
-    /// Adds `[addr, end)` to the expandable segment it is nearest to, among those of the stream.
+    /// Which pool pages belong to: what lay in them tells, else their size.
+    fn pool_of_pages(&self, addr: u64, end: u64) -> Pool {
+        match self.sizes.range(addr..end).next() {
+            Some((_, bytes)) => self.conf.rounded(*bytes).map_or(Pool::Large, Pool::of),
+            None if (end - addr).is_multiple_of(self.conf.page_bytes(Pool::Large)) => Pool::Large,
+            None => Pool::Small,
+        }
+    }
+
+    /// Adds `[addr, end)` to the expandable segment it is nearest to, among those of its pool and stream.
     fn add_pages(&mut self, addr: u64, end: u64, stream: Stream) {
         if addr >= end {
             return;
@@ -200,14 +221,15 @@ impl Rebuild<'_> {
                 .saturating_sub(end)
                 .max(addr.saturating_sub(mapped.end))
         };
+        let pool = self.pool_of_pages(addr, end);
         let nearest = self
             .mapped
             .iter()
-            .filter(|(_, mapped)| mapped.expandable && mapped.key.2 == stream)
+            .filter(|(_, mapped)| {
+                mapped.expandable && (mapped.key.1, mapped.key.2) == (pool, stream)
+            })
             .min_by_key(|(start, mapped)| distance(**start, mapped))
             .map(|(_, mapped)| mapped.key);
-        let large = (end - addr).is_multiple_of(self.conf.page_bytes(Pool::Large));
-        let pool = if large { Pool::Large } else { Pool::Small };
         let key = nearest.unwrap_or((PoolId::default(), pool, stream));
         self.note_lowest(key, addr);
         let (mut start, mut stop) = (addr, end);
