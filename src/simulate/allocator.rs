@@ -44,6 +44,19 @@ pub enum DeviceEvent {
     SegmentUnmap(DeviceRange),
 }
 
+impl DeviceEvent {
+    /// The addresses it is about.
+    #[must_use]
+    pub fn range(&self) -> DeviceRange {
+        match self {
+            Self::SegmentAlloc(range)
+            | Self::SegmentFree(range)
+            | Self::SegmentMap(range)
+            | Self::SegmentUnmap(range) => *range,
+        }
+    }
+}
+
 /// Addresses that a [`DeviceEvent`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRange {
@@ -484,6 +497,16 @@ impl Allocator {
         } else {
             size < self.max_split && rest > SMALL_BYTES
         }
+    }
+
+    /// [`Self::hand_out`] of a free block that is in no list.
+    pub(super) fn hand_out_whole(
+        &mut self,
+        index: BlockIndex,
+        size: u64,
+        request: u64,
+    ) -> BlockIndex {
+        self.hand_out(Found { index, at: None }, size, request)
     }
 
     /// Cuts a free block to size and marks it as handed out.

@@ -2,7 +2,7 @@
 //!
 //! [`Allocator`] takes the calls that PyTorch makes on its allocator (a size and a stream, a block to free,
 //! `empty_cache`) and answers with the block, the segments and the statistics that `torch.cuda.memory_stats()` would
-//! report, to the byte. `replay` feeds it with recorded traces.
+//! report, to the byte. [`replay`] feeds it with recorded traces.
 //!
 //! What it must not do: read files, print, or guess. What the driver decides (addresses) is a parameter
 //! ([`Placement`]).
@@ -20,12 +20,15 @@
 //! | `free_list` | best fit |
 //! | [`stats`] | statistics |
 //! | `device` | capacity and addresses |
+//! | `restore`, `forced` | starting from, and following, a recorded state |
+//! | [`recording`], [`replay`] | recordings of any origin, and their replay |
 //! | `view` | the segments and blocks as a snapshot shows them |
 
 mod allocator;
 mod block;
 pub mod conf;
 mod device;
+mod forced;
 mod free_list;
 mod range;
 pub mod recording;

@@ -139,17 +139,6 @@ impl Allocator {
         Some(())
     }
 
-    /// Maps the pages that a recording saw mapped, where they are the start of an unmapped range.
-    pub(super) fn map_at(&mut self, addr: u64, bytes: u64) -> bool {
-        let found = self
-            .lists
-            .iter()
-            .find_map(|list| list.unmapped.get(&addr).copied());
-        found.is_some_and(|index| {
-            self.blocks[index].size >= bytes && self.map(index, bytes).is_some()
-        })
-    }
-
     /// Start and size of the whole pages that a block of an expandable segment covers.
     pub(super) fn whole_pages(&self, block: &Block) -> Option<(u64, u64)> {
         let range = self.ranges.get(block.range as usize)?.as_ref()?;

@@ -2,7 +2,6 @@
 
 use super::allocator::{Allocator, DeviceEvent, DeviceRange};
 use super::block::{Block, BlockIndex, BlockState, NONE};
-use super::free_list::Entry;
 use super::stats::StatKind;
 use super::{Pool, PoolId};
 
@@ -71,7 +70,7 @@ impl Allocator {
     }
 
     /// Frees the segment that a whole, free block fills.
-    fn give_back(&mut self, index: BlockIndex) {
+    pub(super) fn give_back(&mut self, index: BlockIndex) {
         self.drop_free(index);
         let block = self.blocks[index];
         self.blocks.remove(index);
@@ -90,54 +89,6 @@ impl Allocator {
             bytes: block.size,
             stream,
         }));
-    }
-
-    /// What could go back to the device now: the pool's identity, and whole segments or whole pages.
-    pub(super) fn releasable(&self) -> Vec<(PoolId, DeviceRange)> {
-        let mut found = Vec::new();
-        for list in &self.lists {
-            let id = self.pools[list.owner].id;
-            for entry in list.free.iter() {
-                if let Some((addr, bytes)) = self.releasable_part(entry.index()) {
-                    let stream = list.stream;
-                    let range = DeviceRange {
-                        addr,
-                        bytes,
-                        stream,
-                    };
-                    found.push((id, range));
-                }
-            }
-        }
-        found
-    }
-
-    /// What of a free block could go back to the device.
-    fn releasable_part(&self, index: BlockIndex) -> Option<(u64, u64)> {
-        let block = &self.blocks[index];
-        if block.is_expandable() {
-            self.whole_pages(block)
-        } else {
-            (!block.is_split()).then_some((block.addr, block.size))
-        }
-    }
-
-    /// Gives back just what [`Self::releasable`] shows at `addr`: what a recording saw released for a reason it does
-    /// not tell. Returns whether there was such a thing.
-    pub(super) fn release_at(&mut self, addr: u64, bytes: u64) -> bool {
-        let mut blocks = self
-            .lists
-            .iter()
-            .flat_map(|list| list.free.iter())
-            .map(Entry::index);
-        let found = blocks.find(|index| self.releasable_part(*index) == Some((addr, bytes)));
-        drop(blocks);
-        match found {
-            Some(index) if self.blocks[index].is_expandable() => self.unmap(index),
-            Some(index) => self.give_back(index),
-            None => return false,
-        }
-        true
     }
 
     /// Releases blocks of at least `max_split` bytes until `size` bytes could fit; whether they were enough.

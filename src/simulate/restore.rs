@@ -9,7 +9,7 @@ use super::stats::StatKind;
 use super::{BlockView, MIN_BLOCK_BYTES, Pool, PoolId, SegmentView, Stream};
 
 /// Bytes that segments may hold together: more than any machine has, far from overflow.
-const MAX_TOTAL_BYTES: u64 = 1 << 58;
+pub(super) const MAX_TOTAL_BYTES: u64 = 1 << 58;
 
 /// Why segments cannot be an allocator's state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -182,6 +182,14 @@ impl Stats {
         }
     }
 
+    /// Every peak becomes what it was before, or the current value where that is more.
+    pub(super) fn restore_peaks(&mut self, before: &Self) {
+        let old = before.by_kind.iter().flatten();
+        for (stat, old) in self.by_kind.iter_mut().flatten().zip(old) {
+            stat.peak = old.peak.max(stat.current);
+        }
+    }
+
     /// Every peak becomes the current value.
     pub fn reset_peak(&mut self) {
         self.by_kind.iter_mut().flatten().for_each(Stat::reset_peak);

@@ -27,8 +27,8 @@ pub(super) fn fragmentation(allocator: &Allocator) -> Fragmentation {
     let returnable_bytes = allocator
         .releasable()
         .iter()
-        .filter(|(id, _)| *id == PoolId::default())
-        .map(|(_, range)| range.bytes)
+        .filter(|released| released.id == PoolId::default())
+        .map(|released| released.range.bytes)
         .sum();
     Fragmentation {
         free_bytes,

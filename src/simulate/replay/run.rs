@@ -6,11 +6,12 @@ use std::ops::Range;
 use super::super::allocator::{Allocator, DeviceEvent, DeviceRange};
 use super::super::conf::AllocConf;
 use super::super::device::{DeviceLimits, Placement, RecordedPlaces};
+use super::super::forced::Releasable;
 use super::super::recording::{
     Action, DeviceRecording, PrivatePools, RecordedSegment, Stacks, TraceEvent,
 };
 use super::super::stats::Stats;
-use super::super::{BlockId, BlockState, BlockView, PoolId};
+use super::super::{BlockId, BlockState, BlockView, Pool, PoolId};
 use super::analysis;
 use super::rebuild::{self, Initial};
 use super::report::{Mismatch, Mismatches, OutOfMemoryEvent, Peak, Peaks};
@@ -57,6 +58,12 @@ fn device_event(event: &TraceEvent) -> Option<DeviceEvent> {
 pub(super) fn is_release(action: Action) -> bool {
     matches!(action, Action::SegmentFree | Action::SegmentUnmap)
 }
+
+/// Differences after which the model is no longer put right: by then it is not this allocator's recording.
+const MAX_CORRECTIONS: u64 = 1000;
+
+/// Segments and mappings that may wait for the allocation they belong to; real ones come one to a few at a time.
+const MAX_GROWTH: usize = 4096;
 
 struct Follower<'a> {
     recording: &'a DeviceRecording,
@@ -147,6 +154,10 @@ impl Follower<'_> {
                     self.release(index..next);
                 }
                 Action::SegmentAlloc | Action::SegmentMap => {
+                    if self.growth.len() == MAX_GROWTH {
+                        let (index, event) = self.growth.remove(0);
+                        self.differs(index, &event, "no need for it");
+                    }
                     self.growth
                         .extend(device_event(event).map(|event| (index, event)));
                 }
@@ -212,36 +223,93 @@ impl Follower<'_> {
             }
         }
         let pool = self.private_pools.of(event.addr);
-        let result = self.allocator.alloc_in(pool, event.bytes, event.stream);
-        for asked in self.allocator.take_device_events() {
-            let at = self
-                .growth
-                .iter()
-                .position(|(_, recorded)| *recorded == asked);
-            if let Some(at) = at {
-                self.growth.remove(at);
-            } else {
-                let expected = "no segment or page from the device".to_owned();
-                let mismatch = Mismatch::event(index, expected, format!("{asked:?}"));
-                self.mismatches.add(mismatch);
-            }
-        }
-        let placed = result.ok().flatten();
+        let before = *self.allocator.stats();
+        let placed = self.allocator.alloc_in(pool, event.bytes, event.stream);
+        let mut placed = placed.ok().flatten();
+        let asked = self.allocator.take_device_events();
         let block = placed.and_then(|id| self.allocator.block(id));
-        let (Some(id), Some(block)) = (placed, block) else {
+        let same_place = block.is_some_and(|block| block.addr == event.addr);
+        if !same_place {
             let expected = format!("{} bytes at {:#x}", event.bytes, event.addr);
-            self.differs(index, &expected, "no block");
-            return;
-        };
-        self.block_bytes.insert(index, block.size_bytes);
-        if block.addr != event.addr {
-            let expected = format!("{} bytes at {:#x}", event.bytes, event.addr);
-            self.differs(index, &expected, &format!("{:#x}", block.addr));
+            let got = block.map_or("no block".to_owned(), |block| format!("{:#x}", block.addr));
+            self.mismatches.add(Mismatch::event(index, expected, got));
         }
+        if !same_place && self.mismatches.count <= MAX_CORRECTIONS {
+            placed = self.correct(event, pool, placed, &asked, &before);
+        } else {
+            self.compare_growth(index, asked);
+        }
+        let Some(id) = placed else { return };
+        let bytes = self
+            .allocator
+            .block(id)
+            .map_or(event.bytes, |block| block.size_bytes);
+        self.block_bytes.insert(index, bytes);
         if self.live.insert(event.addr, id).is_some() {
             let expected = format!("{} bytes at {:#x}", event.bytes, event.addr);
             self.differs(index, &expected, "a block that is in use there");
         }
+    }
+
+    /// Compares what the model asked of the device for an allocation with what the recording saw before it.
+    fn compare_growth(&mut self, index: usize, asked: Vec<DeviceEvent>) {
+        for asked in asked {
+            let known = self
+                .growth
+                .iter()
+                .position(|(_, recorded)| *recorded == asked);
+            if let Some(at) = known {
+                self.growth.remove(at);
+            } else {
+                let expected = "no segment or page from the device".to_owned();
+                let got = format!("{asked:?}");
+                self.mismatches.add(Mismatch::event(index, expected, got));
+            }
+        }
+    }
+
+    /// After an allocation that the model placed elsewhere: undoes it and puts the block where the recording says,
+    /// so that what follows is compared from the same state.
+    fn correct(
+        &mut self,
+        event: &TraceEvent,
+        pool_id: PoolId,
+        placed: Option<BlockId>,
+        asked: &[DeviceEvent],
+        before: &Stats,
+    ) -> Option<BlockId> {
+        if let Some(id) = placed {
+            self.allocator.free(id).ok()?;
+            let releasable = self.allocator.releasable();
+            for found in &releasable {
+                if asked.iter().any(|event| event.range() == found.range) {
+                    self.allocator.release(found);
+                }
+            }
+            self.allocator.stats_mut().restore_peaks(before);
+        }
+        let pool = self.conf.rounded(event.bytes).map_or(Pool::Large, Pool::of);
+        for (_, growth) in std::mem::take(&mut self.growth) {
+            match growth {
+                DeviceEvent::SegmentAlloc(range) => {
+                    self.allocator.add_segment(pool_id, pool, range);
+                }
+                DeviceEvent::SegmentMap(range) => {
+                    self.allocator.map_at(range.addr, range.bytes);
+                }
+                DeviceEvent::SegmentFree(_) | DeviceEvent::SegmentUnmap(_) => {}
+            }
+        }
+        let corrected = self
+            .allocator
+            .alloc_at(event.addr, event.bytes)
+            .or_else(|| {
+                // No room there: the model's own place, once more.
+                let again = self.allocator.alloc_in(pool_id, event.bytes, event.stream);
+                again.ok().flatten()
+            });
+        self.allocator.take_device_events();
+        corrected
     }
 
     fn free(&mut self, index: usize, event: &TraceEvent) {
@@ -306,27 +374,27 @@ impl Follower<'_> {
             .collect();
         let partly =
             self.conf.max_split_bytes.is_some() || self.conf.garbage_collection_threshold > 0.0;
-        let kept: Vec<DeviceRange> = self
-            .allocator
-            .releasable()
-            .into_iter()
-            .filter(|(id, range)| *id == PoolId::default() && !addrs.contains_key(&range.addr))
-            .map(|(_, range)| range)
-            .collect();
-        if !partly {
-            for range in kept {
+        let releasable = self.allocator.releasable();
+        for kept in &releasable {
+            let range = kept.range;
+            if !partly && kept.id == PoolId::default() && !addrs.contains_key(&range.addr) {
                 let got = format!("a release of {} bytes at {:#x}", range.bytes, range.addr);
                 let expected = "a release of everything unused".to_owned();
                 self.mismatches
                     .add(Mismatch::event(batch.start, expected, got));
             }
         }
+        let mut by_addr: HashMap<(u64, u64), Releasable> = releasable
+            .into_iter()
+            .map(|found| ((found.range.addr, found.range.bytes), found))
+            .collect();
         for (index, event) in recorded {
             let (DeviceEvent::SegmentFree(range) | DeviceEvent::SegmentUnmap(range)) = event else {
                 continue;
             };
-            if !self.allocator.release_at(range.addr, range.bytes) {
-                self.differs(index, &event, "no such unused memory");
+            match by_addr.remove(&(range.addr, range.bytes)) {
+                Some(found) => self.allocator.release(&found),
+                None => self.differs(index, &event, "no such unused memory"),
             }
         }
         self.allocator.take_device_events();
