@@ -11,7 +11,7 @@
 //! source      -> units                        estimate -> simulate, trace, checkpoint, units
 //! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units, text
 //! format      -> source, checkpoint, tensor,  engine   -> trace
-//!                simulate (recordings)
+//!                simulate, trace (recordings)
 //! trace       -> tensor, units                cli      -> units, tensor, ui, engine::protocol
 //! app         -> everything
 //! ```

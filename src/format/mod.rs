@@ -12,6 +12,7 @@ mod data;
 mod detect;
 mod error;
 pub mod pickle;
+pub mod recording;
 mod safetensors;
 pub mod snapshot;
 mod torch;

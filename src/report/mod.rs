@@ -11,6 +11,7 @@ mod html;
 mod json;
 mod layout;
 mod markdown;
+pub mod replay;
 mod table;
 mod text_table;
 mod tree;

@@ -45,22 +45,49 @@ pub(super) fn call_sites(stacks: &Stacks, stack: Option<StackId>) -> Vec<CallSit
 }
 
 /// The frame that says most to the program's author: the innermost of their own Python code, else of any, else the
-/// innermost with a known file.
+/// innermost that is neither the recorder nor the allocator.
 fn telling(stacks: &Stacks, stack: StackId) -> Option<&Frame> {
-    let python = |frame: &&Frame| {
-        std::path::Path::new(&frame.filename)
-            .extension()
-            .is_some_and(|e| e == "py")
-    };
     let library = |frame: &&Frame| {
         frame.filename.contains("site-packages") || frame.filename.contains("dist-packages")
     };
     let frames = || stacks.frames(stack);
     frames()
-        .find(|frame| python(frame) && !library(frame))
-        .or_else(|| frames().find(python))
-        .or_else(|| frames().find(|frame| !frame.filename.is_empty() && frame.filename != "??"))
+        .find(|frame| is_python(&frame.filename) && !library(frame))
+        .or_else(|| frames().find(|frame| is_python(&frame.filename)))
+        .or_else(|| frames().find(|frame| !is_machinery(&frame.name)))
         .or_else(|| frames().next())
+}
+
+/// Whether a frame's file is Python source.
+fn is_python(filename: &str) -> bool {
+    std::path::Path::new(filename)
+        .extension()
+        .is_some_and(|extension| extension == "py")
+}
+
+/// Whether a function only records or allocates: it is in every stack and says nothing.
+fn is_machinery(name: &str) -> bool {
+    const PARTS: [&str; 4] = [
+        "torch::unwind::",
+        "CapturedTraceback::",
+        "gather_with_cpp",
+        "CUDACachingAllocator::",
+    ];
+    PARTS.iter().any(|part| name.contains(part))
+}
+
+impl CallSite {
+    /// Whether the frame is one of Python's.
+    #[must_use]
+    pub fn is_python(&self) -> bool {
+        is_python(&self.filename)
+    }
+
+    /// Whether the function only records or allocates, and so says nothing about the program.
+    #[must_use]
+    pub fn is_machinery(&self) -> bool {
+        is_machinery(&self.name)
+    }
 }
 
 struct Block {
@@ -116,7 +143,24 @@ pub(super) fn live_at(
     group(live.into_values(), stacks, top)
 }
 
-/// Who allocated the blocks that are still there at the end.
+/// Who allocated the blocks that are in use after the last event, by the events.
+pub(super) fn stacks_at_end(recording: &DeviceRecording) -> HashMap<u64, StackId> {
+    let mut stacks = HashMap::new();
+    for event in &recording.events {
+        match event.action {
+            Action::Alloc => {
+                stacks.insert(event.addr, event.stack);
+            }
+            Action::FreeCompleted => {
+                stacks.remove(&event.addr);
+            }
+            _ => {}
+        }
+    }
+    stacks
+}
+
+/// Who allocated the blocks that are still there at the end, by the final segments.
 fn final_stacks(recording: &DeviceRecording) -> HashMap<u64, StackId> {
     let segments = recording.segments.iter().flatten();
     segments

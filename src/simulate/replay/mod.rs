@@ -27,8 +27,9 @@ pub use report::{
     Peaks, ReplayFinding, ReplayReport, Start, WhatIf,
 };
 
+use super::SegmentView;
 use super::conf::{AllocConf, AllocConfError};
-use super::recording::Recording;
+use super::recording::{Action, RecordedSegment, Recording};
 use report::Mismatches;
 
 /// What to find out besides the replay itself.
@@ -91,15 +92,45 @@ pub fn replay(
     Ok(ReplayReport { devices, findings })
 }
 
+/// Gives devices that have events but no final segments the model's, so that the recording can be written as a
+/// snapshot.
+pub fn complete(recording: &mut Recording) {
+    let conf = recorded_conf(recording, &mut Vec::new());
+    for device in &mut recording.devices {
+        if device.segments.is_none() {
+            let run = run::follow(device, &conf);
+            let stacks = analysis::stacks_at_end(device);
+            let with_stacks = |segment: SegmentView| RecordedSegment {
+                stacks: segment
+                    .blocks
+                    .iter()
+                    .map(|block| stacks.get(&block.addr).copied().unwrap_or_default())
+                    .collect(),
+                segment,
+            };
+            let segments = run.allocator.segments();
+            device.segments = Some(segments.into_iter().map(with_stacks).collect());
+        }
+    }
+}
+
 /// The settings that were in force when the file was recorded; PyTorch's defaults where it does not tell.
 fn recorded_conf(recording: &Recording, findings: &mut Vec<ReplayFinding>) -> AllocConf {
-    let Some(text) = &recording.settings else {
-        return AllocConf::default();
-    };
-    AllocConf::parse(text).unwrap_or_else(|error| {
-        let message =
-            format!("the recorded settings are not understood, so the defaults count: {error}");
-        findings.push(ReplayFinding::warning("alloc-conf", text.clone(), message));
+    let text = recording.settings.as_deref().unwrap_or_default();
+    let mut conf = AllocConf::parse(text).unwrap_or_else(|error| {
+        let message = format!("these settings are not understood, so the defaults count: {error}");
+        findings.push(ReplayFinding::warning(
+            "alloc-conf",
+            text.to_owned(),
+            message,
+        ));
         AllocConf::default()
-    })
+    });
+    // Settings made at run time are not in the text, but this one shows.
+    conf.expandable_segments |= recording.devices.iter().any(|device| {
+        let segments = device.segments.iter().flatten();
+        device.count(Action::SegmentMap) > 0
+            || segments.map(|s| &s.segment).any(|s| s.is_expandable)
+    });
+    conf
 }

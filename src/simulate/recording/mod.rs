@@ -3,6 +3,8 @@
 //! Readers of files build it; nothing in it has been checked yet. Addresses and sizes may be nonsense, frees may be
 //! of nothing, and the final segments may contradict the events: [`super::replay`] finds out.
 
+mod from_trace;
+
 use std::collections::HashMap;
 
 use super::{PoolId, SegmentView, Stream};

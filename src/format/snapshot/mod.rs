@@ -1,7 +1,8 @@
 //! PyTorch memory snapshots: the pickles of `torch.cuda.memory._dump_snapshot`.
 //!
 //! A snapshot is plain data (dictionaries, lists, strings, numbers); a pickle that names any class or function is
-//! refused. Read into a [`Recording`], which says nothing about whether the facts fit together.
+//! refused. Read into a [`Recording`], which says nothing about whether the facts fit together; [`write()`] is the way
+//! back.
 //!
 //! | key | what |
 //! |---|---|
@@ -12,9 +13,13 @@
 //!
 //! `torch.cuda.memory_snapshot()` alone is the list of segments; that is read, too.
 
+mod write;
+
 use std::collections::{BTreeMap, HashMap};
 
-use super::pickle::{Node, NodeId, Pickle, PickleError, parse};
+pub use write::write;
+
+use crate::format::pickle::{Node, NodeId, Pickle, PickleError, parse};
 use crate::simulate::recording::{
     Action, DeviceRecording, Frame, RecordedSegment, Recording, StackId, TraceEvent,
 };
