@@ -34,7 +34,9 @@ impl Render for Table {
         }
         writeln!(out)?;
         self.tensors(document, out)?;
-        self.totals(document, out)?;
+        if document.report.totals.tensors > 0 {
+            self.totals(document, out)?;
+        }
         self.facts(document, out)?;
         self.findings(&document.report, out)
     }
@@ -73,7 +75,7 @@ impl Table {
         let rows: Vec<Vec<Cell>> = view
             .rows
             .iter()
-            .map(|row| cells(row, view, document.units))
+            .map(|row| cells(row, view, document.units, document.cast.is_some()))
             .collect();
         text_table::write(&columns, &rows, self.width, self.color, out)?;
         for note in notes(view) {
@@ -126,7 +128,9 @@ impl Table {
 
     fn facts(&self, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         let security = &document.report.security;
-        self.fact("Memory", &memory_text(document), Look::Plain, out)?;
+        if !document.report.storages.is_empty() {
+            self.fact("Memory", &memory_text(document), Look::Plain, out)?;
+        }
         self.fact("File", &file_text(document), Look::Plain, out)?;
         if let Some(cast) = document.cast {
             let text = format!("{} in memory", document.units.bytes(cast.storage_bytes));
@@ -202,7 +206,7 @@ impl Table {
 const MAX_FINDINGS: usize = 20;
 
 /// Columns of a note on shared memory.
-const SHARED_WIDTH: usize = 28;
+const SHARES_WIDTH: usize = 40;
 
 /// Globals that a table names.
 const MAX_GLOBALS: usize = 8;
@@ -259,17 +263,19 @@ fn columns(document: &Document<'_>) -> Vec<Column> {
     if let Some(cast) = document.cast {
         columns.push(column(cast.dtype.name(), Side::Right, Fit::Keep));
     }
+    columns.push(column("Shares", Side::Left, Fit::Drop(3)));
     columns
 }
 
-fn cells(row: &Row, view: &View, units: Units) -> Vec<Cell> {
-    let look = match row.kind {
+fn cells(row: &Row, view: &View, units: Units, cast: bool) -> Vec<Cell> {
+    let look = Look::Plain;
+    let name_look = match row.kind {
         RowKind::Module => Look::Strong,
         RowKind::Tensor => Look::Plain,
     };
     let unknown = || "unknown".to_owned();
     let mut cells = vec![
-        name_cell(row, view, look),
+        name_cell(row, view, name_look),
         Cell::new(
             row.class.as_deref().map(escape).unwrap_or_default(),
             Look::Dim,
@@ -283,9 +289,14 @@ fn cells(row: &Row, view: &View, units: Units) -> Vec<Cell> {
             look,
         ),
     ];
-    if let Some(bytes) = row.cast_bytes {
-        cells.push(Cell::new(units.bytes(bytes), look));
+    if cast {
+        let text = row
+            .cast_bytes
+            .map_or_else(unknown, |bytes| units.bytes(bytes));
+        cells.push(Cell::new(text, look));
     }
+    let shares = row.shares.as_deref().map(escape).unwrap_or_default();
+    cells.push(Cell::new(text::cut(&shares, SHARES_WIDTH), Look::Dim));
     cells
 }
 
@@ -308,18 +319,8 @@ fn name_cell(row: &Row, view: &View, look: Look) -> Cell {
 }
 
 fn shape_cell(row: &Row) -> String {
-    let mut text = row.shape.clone().unwrap_or_default();
-    let shared = row
-        .shared
-        .as_deref()
-        .map(|shared| text::cut(&escape(shared), SHARED_WIDTH));
-    for note in row.layout.map(str::to_owned).into_iter().chain(shared) {
-        if !text.is_empty() {
-            text.push(' ');
-        }
-        text.push_str(&note);
-    }
-    text
+    let parts: Vec<&str> = row.shape.as_deref().into_iter().chain(row.layout).collect();
+    parts.join(" ")
 }
 
 /// `│  ├─ `; nothing at the top level.
