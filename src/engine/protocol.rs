@@ -330,6 +330,32 @@ pub struct Done {
     pub signature: Option<Signature>,
     /// libtorch's own `named_parameters` and `named_buffers` of the loaded module, in its order.
     pub module_tensors: Option<Vec<ModuleTensor>>,
+    /// On the simulated device: library functions that were called without being fully modelled, by name.
+    #[serde(default)]
+    pub not_modelled: Vec<NotModelled>,
+}
+
+/// A library function that the simulated device does not fully model.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NotModelled {
+    /// Soname of its library.
+    pub library: String,
+    /// Its name.
+    pub function: String,
+    /// What is missing.
+    pub gap: Gap,
+}
+
+/// What a function of the simulated device lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gap {
+    /// It may have outputs, which stay as the caller left them.
+    Outputs,
+    /// The size it answers is known to NVIDIA's library only; 0 was answered.
+    UnknownSize,
+    /// The size it answers is a lower bound.
+    LowerBound,
 }
 
 /// The forward schema, or another method's.

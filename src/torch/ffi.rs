@@ -40,6 +40,8 @@ mod c {
     }
     pub(super) type Error = *mut *mut c_char;
     pub(super) type TensorVisitor = extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void);
+    pub(super) type FunctionVisitor =
+        extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int, u64);
     pub(super) type OutputVisitor = extern "C" fn(*mut c_void, *const c_char, *mut c_void);
 
     unsafe extern "C" {
@@ -180,6 +182,12 @@ mod c {
         pub(super) fn shim_record_alloc_of(
             tensor: *const c_void,
             id: *mut i64,
+            error: Error,
+        ) -> c_int;
+        pub(super) fn shim_sim_loaded() -> c_int;
+        pub(super) fn shim_sim_functions(
+            visit: FunctionVisitor,
+            context: *mut c_void,
             error: Error,
         ) -> c_int;
         pub(super) fn shim_cuda_stats(out: *mut DeviceStats, error: Error) -> c_int;
@@ -692,5 +700,56 @@ pub(crate) mod cuda {
         // SAFETY: both places live through the call.
         call(|e| unsafe { c::shim_cuda_memory_info(&raw mut free, &raw mut total, e) })?;
         Ok((free as u64, total as u64))
+    }
+}
+
+/// The simulated CUDA device, where this process runs on it.
+pub(crate) mod simulated {
+    use super::{CStr, Result, c, c_char, c_int, c_void, call};
+
+    /// A library function that was called without being fully modelled.
+    #[derive(Debug, Clone)]
+    pub(crate) struct Function {
+        /// Soname of its library.
+        pub(crate) library: String,
+        /// Its name.
+        pub(crate) name: String,
+        /// Kind of gap, as `src/torch/cuda_sim/README.md` numbers them.
+        pub(crate) gap: i32,
+    }
+
+    /// Whether the stand-ins are loaded.
+    pub(crate) fn loaded() -> bool {
+        // SAFETY: no arguments.
+        unsafe { c::shim_sim_loaded() != 0 }
+    }
+
+    /// What was called and is not modelled, in no particular order.
+    pub(crate) fn functions() -> Result<Vec<Function>> {
+        extern "C" fn visit(
+            context: *mut c_void,
+            library: *const c_char,
+            name: *const c_char,
+            gap: c_int,
+            _calls: u64,
+        ) {
+            // SAFETY: the context is the Vec below, alive through the call; both texts are static in the stand-ins.
+            let (all, library, name) = unsafe {
+                (
+                    &mut *context.cast::<Vec<Function>>(),
+                    CStr::from_ptr(library),
+                    CStr::from_ptr(name),
+                )
+            };
+            all.push(Function {
+                library: library.to_string_lossy().into_owned(),
+                name: name.to_string_lossy().into_owned(),
+                gap,
+            });
+        }
+        let mut all: Vec<Function> = Vec::new();
+        // SAFETY: as said in `visit`.
+        call(|e| unsafe { c::shim_sim_functions(visit, (&raw mut all).cast(), e) })?;
+        Ok(all)
     }
 }

@@ -4,8 +4,8 @@ use std::io::{self, BufRead};
 use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
-    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Hello, Inputs, Message, Mode, ModuleTensor,
-    ModuleTensorRole, PROTOCOL, Request, RunRequest, Task,
+    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode, ModuleTensor,
+    ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
 use inspect_checkpoint::trace::{
     AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION,
@@ -163,6 +163,12 @@ impl Target {
                 computes: false,
             },
         };
+        if device == Device::CudaSim && !ffi::simulated::loaded() {
+            return Err(Failure::new(
+                FailureKind::Unsupported,
+                "the engine was not started on the simulated CUDA device",
+            ));
+        }
         if device != Device::Cpu {
             let unsupported = |message: String| Failure::new(FailureKind::Unsupported, message);
             match ffi::open_cuda()
@@ -299,6 +305,9 @@ fn run_task(output: &mut Stdout, run: &RunRequest, done: &mut Done) -> Result<()
         target,
     };
     let outcome = run_phases(&mut session, run, done);
+    if run.device == Device::CudaSim {
+        done.not_modelled = not_modelled()?;
+    }
     recording::stop()?;
     session.flush()?;
     outcome
@@ -429,4 +438,22 @@ fn module_tensor(one: &NamedTensor) -> Result<ModuleTensor, Failure> {
         bytes,
         shape,
     })
+}
+
+/// Library functions whose memory or outputs the simulated device does not model, by name.
+fn not_modelled() -> Result<Vec<NotModelled>, Failure> {
+    let mut all: Vec<NotModelled> = ffi::simulated::functions()?
+        .into_iter()
+        .filter_map(|function| {
+            let gap = match function.gap {
+                1 => Gap::Outputs,
+                2 => Gap::UnknownSize,
+                3 => Gap::LowerBound,
+                _ => return None, // nothing is missing
+            };
+            Some(NotModelled { library: function.library, function: function.name, gap })
+        })
+        .collect();
+    all.sort();
+    Ok(all)
 }

@@ -85,3 +85,19 @@ int shim_cuda_memory_info(size_t* free_bytes, size_t* total_bytes, char** error)
     *total_bytes = info.second;
   });
 }
+
+int shim_sim_loaded(void) { return dlsym(RTLD_DEFAULT, "inspect_cuda_sim_version") != nullptr ? 1 : 0; }
+
+int shim_sim_functions(shim_function_visitor visit, void* context, char** error) {
+  return shim::guard(error, [&] {
+    using Function = int (*)(size_t, const char**, const char**, int*, uint64_t*);
+    auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "inspect_cuda_sim_function"));
+    TORCH_CHECK(function != nullptr, "the simulated CUDA device is not loaded");
+    const char *library = nullptr, *name = nullptr;
+    int gap = 0;
+    uint64_t calls = 0;
+    for (size_t i = 0; function(i, &library, &name, &gap, &calls) != 0; i++) {
+      visit(context, library, name, gap, calls);
+    }
+  });
+}

@@ -129,6 +129,14 @@ int shim_cuda_stats(shim_device_stats* out, char** error);
 int shim_cuda_reset_peaks(char** error);
 int shim_cuda_memory_info(size_t* free_bytes, size_t* total_bytes, char** error);
 
+// ---- the simulated device (cuda.cpp)
+// Whether the stand-in libraries are the ones that are loaded.
+int shim_sim_loaded(void);
+// Calls back for every library function that was called without being fully modelled.
+typedef void (*shim_function_visitor)(
+    void* context, const char* library, const char* name, int gap, uint64_t calls);
+int shim_sim_functions(shim_function_visitor visit, void* context, char** error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,190 @@
+//! GPUs by name: what the simulated device needs to know of a card, with the source of each number.
+//!
+//! Compute capability, multiprocessors and memory size are NVIDIA's published figures. The CUDA context is outside
+//! PyTorch's allocator: what public measurements show with lazy loading (CUDA 11.7 and later), plus or minus some ten
+//! MiB, or unknown.
+
+const MIB: u64 = 1 << 20;
+
+/// One kind of card.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// NVIDIA's name.
+    pub title: &'static str,
+    /// Compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessor_count: u32,
+    /// Memory as the CUDA runtime reports it where that is published, else the nominal size.
+    pub total_bytes: u64,
+    /// Memory of the CUDA context; none where nobody has published it.
+    pub context_bytes: Option<u64>,
+    /// Where the context's size comes from.
+    pub context_source: &'static str,
+}
+
+const fn card(
+    name: &'static str,
+    title: &'static str,
+    compute_capability: (u32, u32),
+    multiprocessor_count: u32,
+    total_mib: u64,
+    context: Option<u64>,
+) -> Profile {
+    Profile {
+        name,
+        title,
+        compute_capability,
+        multiprocessor_count,
+        total_bytes: total_mib * MIB,
+        context_bytes: match context {
+            Some(mib) => Some(mib * MIB),
+            None => None,
+        },
+        context_source: match context {
+            Some(_) => {
+                "public measurements of an idle PyTorch process, lazy loading, within about 10 MiB"
+            }
+            None => "not published",
+        },
+    }
+}
+
+/// Every card this version knows.
+pub const PROFILES: &[Profile] = &[
+    card("t4", "Tesla T4", (7, 5), 40, 15_360, Some(130)),
+    card("v100-16g", "Tesla V100 16 GB", (7, 0), 80, 16_160, None),
+    card("v100-32g", "Tesla V100 32 GB", (7, 0), 80, 32_510, None),
+    card("a10", "A10", (8, 6), 72, 23_028, Some(224)),
+    card("a40", "A40", (8, 6), 84, 46_068, None),
+    card("a100-40g", "A100 40 GB", (8, 0), 108, 40_960, Some(501)),
+    card("a100-80g", "A100 80 GB", (8, 0), 108, 81_920, Some(512)),
+    card(
+        "rtx-3060",
+        "GeForce RTX 3060 12 GB",
+        (8, 6),
+        28,
+        12_288,
+        None,
+    ),
+    card(
+        "rtx-3080",
+        "GeForce RTX 3080 10 GB",
+        (8, 6),
+        68,
+        10_240,
+        None,
+    ),
+    card(
+        "rtx-3090",
+        "GeForce RTX 3090",
+        (8, 6),
+        82,
+        24_576,
+        Some(256),
+    ),
+    card("rtx-a6000", "RTX A6000", (8, 6), 84, 49_140, None),
+    card("rtx-4060", "GeForce RTX 4060", (8, 9), 24, 8_188, None),
+    card("rtx-4070", "GeForce RTX 4070", (8, 9), 46, 12_282, None),
+    card("rtx-4080", "GeForce RTX 4080", (8, 9), 76, 16_376, None),
+    card(
+        "rtx-4090",
+        "GeForce RTX 4090",
+        (8, 9),
+        128,
+        24_564,
+        Some(468),
+    ),
+    card(
+        "rtx-6000-ada",
+        "RTX 6000 Ada Generation",
+        (8, 9),
+        142,
+        49_140,
+        Some(426),
+    ),
+    card("l4", "L4", (8, 9), 58, 23_034, None),
+    card("l40s", "L40S", (8, 9), 142, 46_068, Some(514)),
+    card("h100", "H100 SXM 80 GB", (9, 0), 132, 81_559, Some(512)),
+    card(
+        "h100-pcie",
+        "H100 PCIe 80 GB",
+        (9, 0),
+        114,
+        81_559,
+        Some(512),
+    ),
+    card("h200", "H200", (9, 0), 132, 143_771, None),
+    card("b200", "B200", (10, 0), 148, 183_359, None),
+    card("rtx-5080", "GeForce RTX 5080", (12, 0), 84, 16_303, None),
+    card("rtx-5090", "GeForce RTX 5090", (12, 0), 170, 32_607, None),
+    card(
+        "rtx-pro-6000",
+        "RTX PRO 6000 Blackwell 96 GB",
+        (12, 0),
+        188,
+        97_887,
+        Some(640),
+    ),
+];
+
+/// The card that estimates are for when nothing else is said: a common one with 24 GB.
+pub const DEFAULT_PROFILE: &str = "rtx-4090";
+
+/// Why a profile was not found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no profile `{name}`: expected one of {}", names())]
+pub struct UnknownProfile {
+    /// What was asked for.
+    pub name: String,
+}
+
+fn names() -> String {
+    PROFILES
+        .iter()
+        .map(|profile| profile.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+impl Profile {
+    /// The card of that name; case does not matter.
+    pub fn find(name: &str) -> Result<&'static Profile, UnknownProfile> {
+        PROFILES
+            .iter()
+            .find(|profile| profile.name.eq_ignore_ascii_case(name))
+            .ok_or_else(|| UnknownProfile {
+                name: name.to_owned(),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_found_by_their_one_name() {
+        for profile in PROFILES {
+            assert_eq!(Profile::find(&profile.name.to_uppercase()), Ok(profile));
+            let alike = PROFILES
+                .iter()
+                .filter(|other| other.name == profile.name)
+                .count();
+            assert_eq!(alike, 1, "{}", profile.name);
+        }
+        assert!(Profile::find(DEFAULT_PROFILE).is_ok());
+        let error = Profile::find("rtx-9999").unwrap_err();
+        assert!(error.to_string().contains("rtx-4090"));
+    }
+
+    #[test]
+    fn the_default_is_a_24_gb_card() {
+        let total = Profile::find(DEFAULT_PROFILE)
+            .map(|p| p.total_bytes)
+            .unwrap();
+        assert!((23 << 30..=24 << 30).contains(&total));
+    }
+}
