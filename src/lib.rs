@@ -12,7 +12,8 @@
 //! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units, text
 //! format      -> source, checkpoint, tensor,  engine   -> trace
 //!                simulate, trace (recordings)
-//! trace       -> tensor, units                cli      -> units, tensor, ui, engine::protocol
+//! trace       -> tensor, units                cli      -> units, tensor, ui, and the words that arguments name:
+//!                                                         engine::protocol, estimate (profiles), simulate (conf)
 //! app         -> everything
 //! ```
 

@@ -8,6 +8,7 @@ mod exit;
 mod inspect;
 mod interrupt;
 mod run;
+mod simulated;
 
 use std::ffi::OsString;
 

@@ -11,6 +11,8 @@ use super::input::parse_argument;
 use super::resolve::{ReportFormat, SortKey};
 use super::values::{DurationArg, parse_device, parse_dtype};
 use crate::engine::protocol::{Argument, Device, Loss, Optimizer, OptimizerImpl};
+use crate::estimate::Profile;
+use crate::simulate::AllocConf;
 use crate::tensor::DType;
 use crate::ui::ColorChoice;
 use crate::units::ByteSize;
@@ -70,6 +72,8 @@ pub(super) struct InspectArgs {
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) run: RunArgs,
+    #[command(flatten)]
+    pub(super) gpu: GpuArgs,
     #[command(flatten)]
     pub(super) limits: LimitArgs,
     #[command(flatten)]
@@ -138,6 +142,34 @@ pub(super) struct RunArgs {
     /// Load this state_dict into the model before running.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
     pub(super) weights: Option<PathBuf>,
+}
+
+/// The GPU that the estimate is for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "GPU memory")]
+pub(super) struct GpuArgs {
+    /// The card to estimate for and fit into, such as rtx-4090 or h100.
+    #[arg(long, value_name = "NAME", value_parser = parse_profile)]
+    pub(super) profile: Option<&'static Profile>,
+    /// Memory to fit into, such as 8GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory: Option<ByteSize>,
+    /// Settings of PyTorch's allocator, as in PYTORCH_ALLOC_CONF.
+    #[arg(long, value_name = "CONF", value_parser = parse_alloc_conf)]
+    pub(super) alloc_conf: Option<String>,
+    /// No run on the simulated CUDA device beside the CPU's.
+    #[arg(long, requires = "any_input")]
+    pub(super) no_sim: bool,
+}
+
+fn parse_profile(name: &str) -> Result<&'static Profile, String> {
+    Profile::find(name).map_err(|error| error.to_string())
+}
+
+fn parse_alloc_conf(text: &str) -> Result<String, String> {
+    AllocConf::parse(text)
+        .map(|_| text.to_owned())
+        .map_err(|error| error.to_string())
 }
 
 /// Limits of the engine.

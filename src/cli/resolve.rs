@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::raw::{Cli, InspectArgs, RawCommand, RunArgs, ShowArgs, UnitsArg};
+use super::raw::{Cli, GpuArgs, InspectArgs, RawCommand, RunArgs, ShowArgs, UnitsArg};
 use crate::engine::protocol::{Argument, Device, Mode};
+use crate::estimate::{DEFAULT_PROFILE, Profile};
+use crate::simulate::{AllocConf, AllocConfError};
 use crate::tensor::DType;
 use crate::ui::{Target, Ui, Verbosity};
 use crate::units::Units;
@@ -34,6 +36,8 @@ pub struct Inspect {
     pub run: Option<RunPlan>,
     /// Print the schema of this method.
     pub signature: Option<String>,
+    /// The GPU that the estimate is for; `None` leaves the estimate out.
+    pub gpu: Option<GpuPlan>,
     /// Limits of the engine.
     pub limits: EngineLimits,
     /// Accept dangerous files.
@@ -68,6 +72,33 @@ pub enum RunInputs {
     Specs(Vec<Argument>),
     /// `--inputs`.
     File(PathBuf),
+}
+
+/// The GPU that an estimate is for.
+#[derive(Debug, Clone)]
+pub struct GpuPlan {
+    /// The card.
+    pub profile: &'static Profile,
+    /// Whether the user named it: then the model has to fit.
+    pub profile_given: bool,
+    /// Memory to fit into.
+    pub memory_bytes: Option<u64>,
+    /// Settings of PyTorch's allocator, already checked.
+    pub alloc_conf: Option<String>,
+}
+
+impl GpuPlan {
+    /// What the model has to fit into, where that was asked.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> Option<u64> {
+        self.memory_bytes
+            .or_else(|| self.profile_given.then_some(self.profile.total_bytes))
+    }
+
+    /// The allocator's settings.
+    pub fn conf(&self) -> Result<AllocConf, AllocConfError> {
+        AllocConf::parse(self.alloc_conf.as_deref().unwrap_or_default())
+    }
 }
 
 /// Limits of the engine process.
@@ -163,6 +194,7 @@ impl InspectArgs {
             files: self.files,
             signature: self.run.signature.then(|| self.run.method.clone()),
             run: self.run.resolve(),
+            gpu: self.gpu.resolve(),
             limits: EngineLimits {
                 timeout: self.limits.timeout.map(|timeout| timeout.0),
                 memory_bytes: self.limits.memory_limit.map(|limit| limit.0),
@@ -171,6 +203,18 @@ impl InspectArgs {
             trust: self.limits.trust,
             show: self.show.resolve(),
         }
+    }
+}
+
+impl GpuArgs {
+    fn resolve(self) -> Option<GpuPlan> {
+        let default = Profile::find(DEFAULT_PROFILE).ok()?;
+        (!self.no_sim).then(|| GpuPlan {
+            profile: self.profile.unwrap_or(default),
+            profile_given: self.profile.is_some(),
+            memory_bytes: self.memory.map(|size| size.0),
+            alloc_conf: self.alloc_conf,
+        })
     }
 }
 

@@ -117,6 +117,22 @@ pub enum Optimizer {
     Adagrad,
 }
 
+impl Optimizer {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Optimizer::Sgd => "sgd",
+            Optimizer::SgdMomentum => "sgd-momentum",
+            Optimizer::Nesterov => "nesterov",
+            Optimizer::Adam => "adam",
+            Optimizer::Adamw => "adamw",
+            Optimizer::Rmsprop => "rmsprop",
+            Optimizer::Adagrad => "adagrad",
+        }
+    }
+}
+
 /// How torch.optim applies an optimizer to its parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -127,6 +143,18 @@ pub enum OptimizerImpl {
     Loop,
     /// One fused kernel.
     Fused,
+}
+
+impl OptimizerImpl {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            OptimizerImpl::Foreach => "foreach",
+            OptimizerImpl::Loop => "loop",
+            OptimizerImpl::Fused => "fused",
+        }
+    }
 }
 
 /// What is differentiated in training.
@@ -140,6 +168,18 @@ pub enum Loss {
     /// Cross entropy of the first output against class 0.
     #[value(name = "cross_entropy")]
     CrossEntropy,
+}
+
+impl Loss {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::Mean => "mean",
+            Loss::Sum => "sum",
+            Loss::CrossEntropy => "cross_entropy",
+        }
+    }
 }
 
 /// Where a model runs.

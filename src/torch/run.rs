@@ -4,8 +4,8 @@ use std::io::{self, BufRead};
 use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
-    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode, ModuleTensor,
-    ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
+    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode,
+    ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
 use inspect_checkpoint::trace::{
     AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION,
@@ -451,7 +451,11 @@ fn not_modelled() -> Result<Vec<NotModelled>, Failure> {
                 3 => Gap::LowerBound,
                 _ => return None, // nothing is missing
             };
-            Some(NotModelled { library: function.library, function: function.name, gap })
+            Some(NotModelled {
+                library: function.library,
+                function: function.name,
+                gap,
+            })
         })
         .collect();
     all.sort();
