@@ -73,6 +73,11 @@ impl Failure {
         }
     }
 
+    /// What went wrong with its causes, on one line.
+    pub(super) fn one_line(&self) -> String {
+        format!("{:#}", self.error)
+    }
+
     /// Tells the user.
     pub fn show(&self, ui: &Ui) {
         let mut causes: Vec<String> = self

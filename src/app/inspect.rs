@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure};
+use super::{Context, Exit, Failure, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
 use crate::cli::{Inspect, ReportFormat, Show, SortKey};
+use crate::estimate::Estimate;
 use crate::format::{self, ReadOptions};
 use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, Table, View,
@@ -18,6 +19,7 @@ struct Looked<'a> {
     path: &'a Path,
     checkpoint: Checkpoint,
     ran: Option<Ran>,
+    estimate: Option<Estimate>,
     signature: Option<String>,
 }
 
@@ -70,6 +72,7 @@ fn look<'a>(
         path,
         checkpoint,
         ran: None,
+        estimate: None,
         signature,
     };
     let Some(plan) = &inspect.run else {
@@ -79,13 +82,16 @@ fn look<'a>(
         // Said once, after the report.
         return Ok((looked, None));
     }
-    match run::run(path, &looked.checkpoint, plan, inspect, context) {
-        Ok(ran) => {
-            looked
-                .checkpoint
-                .add_findings(run::compare_listing(&looked.checkpoint, &ran));
-            looked.ran = Some(ran);
-            Ok((looked, None))
+    match simulated::run_both(path, &looked.checkpoint, plan, inspect, context) {
+        Ok(outcome) => {
+            if let Some(ran) = &outcome.ran {
+                let differences = run::compare_listing(&looked.checkpoint, ran);
+                looked.checkpoint.add_findings(differences);
+            }
+            looked.checkpoint.add_findings(outcome.no_estimate);
+            looked.ran = outcome.ran;
+            looked.estimate = outcome.estimate;
+            Ok((looked, outcome.failure))
         }
         Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
         Err(failure) => Ok((looked, Some(failure))),
@@ -177,9 +183,11 @@ fn view_options(show: &Show) -> ViewOptions {
 
 fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> Document<'a> {
     let checkpoint = &looked.checkpoint;
+    let mut report = ExactReport::new(looked.path.display().to_string(), checkpoint);
+    report.estimate = looked.estimate.as_ref();
     Document {
         checkpoint,
-        report: ExactReport::new(looked.path.display().to_string(), checkpoint),
+        report,
         view: match show.format {
             // The exact report needs no view.
             ReportFormat::Json => View::default(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use super::{Context, Exit, Failure, engine_options};
 use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
@@ -44,18 +45,27 @@ impl Observer for Collector {
     }
 }
 
-/// Runs a TorchScript file in an engine.
-pub(super) fn run(
+/// What a run of a TorchScript file asks of an engine; an error where the file must not or cannot be run.
+pub(super) fn request(
     path: &Path,
     checkpoint: &Checkpoint,
     plan: &RunPlan,
+    trust: bool,
+) -> Result<RunRequest, Failure> {
+    runnable(path, checkpoint, trust)?;
+    run_request(path, plan)
+}
+
+/// Runs it on the CPU or a real GPU.
+pub(super) fn run(
+    request: RunRequest,
     inspect: &Inspect,
     context: &Context,
+    interrupted: &AtomicBool,
 ) -> Result<Ran, Failure> {
-    runnable(path, checkpoint, inspect.trust)?;
     let request = Request {
         protocol: PROTOCOL,
-        task: Task::Run(Box::new(request(path, plan)?)),
+        task: Task::Run(Box::new(request)),
         threads: inspect.limits.threads,
     };
     let mut options = engine_options();
@@ -66,9 +76,7 @@ pub(super) fn run(
         progress: context.ui.progress(),
     };
     collector.progress.stage("starting the engine", 0, None);
-    let answer = context
-        .interrupt
-        .by_flag(|interrupted| ask(&request, &options, &mut collector, interrupted))?;
+    let answer = ask(&request, &options, &mut collector, interrupted)?;
     let trace = collector.reader.finish().map_err(unfinished)?;
     let ran = Ran { answer, trace };
     context.ui.verbose(format_args!(
@@ -108,7 +116,7 @@ fn runnable(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Result<(), Fai
     Ok(())
 }
 
-fn request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
+fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
     Ok(RunRequest {
         file: path.to_owned(),
         weights: plan.weights.clone(),

@@ -1,11 +1,15 @@
 //! The run on the simulated CUDA device, and the estimate made from it.
+//!
+//! Beside a run on the CPU it goes on at the same time, in a second engine: it computes nothing, so it is done first.
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{Exit, Failure, engine_options};
-use crate::checkpoint::Checkpoint;
-use crate::cli::{EngineLimits, GpuPlan};
+use super::run::{self, Ran};
+use super::{Context, Exit, Failure, engine_options};
+use crate::checkpoint::{Checkpoint, Finding, Severity};
+use crate::cli::{EngineLimits, GpuPlan, Inspect, RunPlan};
 use crate::engine::protocol::{
     Device, FailureKind, Gap, Mode, NotModelled, PROTOCOL, Progress, Request, RunRequest, Task,
 };
@@ -14,6 +18,7 @@ use crate::engine::{Answer, EngineError, Observer, ask};
 use crate::estimate::{Estimate, Profile, Question, RuleOfThumb, optimizer_copies};
 use crate::trace::memory::MemoryTimeline;
 use crate::trace::{Trace, TraceReader};
+use crate::ui::Stages as _;
 
 /// Capacity of a run that is to show what is needed, whatever the card: far above any real one, below what the
 /// simulated device's addresses can span.
@@ -185,5 +190,124 @@ fn assumptions(request: &RunRequest) -> Vec<String> {
             implementation.map_or("as torch.optim runs it on CUDA (foreach)", |kind| kind
                 .name()),
         )],
+    }
+}
+
+/// What came of the run or runs that were asked for.
+pub(super) struct Outcome {
+    /// The run to report.
+    pub(super) ran: Option<Ran>,
+    /// The estimate.
+    pub(super) estimate: Option<Estimate>,
+    /// Why there is no estimate, where one was wanted.
+    pub(super) no_estimate: Option<Finding>,
+    /// What decides the exit code: a run that failed, a model that does not fit.
+    pub(super) failure: Option<Failure>,
+}
+
+/// Runs a model where it was asked to, and on the simulated device beside it.
+pub(super) fn run_both(
+    path: &Path,
+    checkpoint: &Checkpoint,
+    plan: &RunPlan,
+    inspect: &Inspect,
+    context: &Context,
+) -> Result<Outcome, Failure> {
+    let request = run::request(path, checkpoint, plan, inspect.trust)?;
+    context.interrupt.by_flag(|interrupted| {
+        if plan.device == Device::CudaSim {
+            return alone(checkpoint, &request, inspect, context, interrupted);
+        }
+        let Some(gpu) = &inspect.gpu else {
+            let ran = run::run(request, inspect, context, interrupted)?;
+            return Ok(Outcome {
+                ran: Some(ran),
+                estimate: None,
+                no_estimate: None,
+                failure: None,
+            });
+        };
+        let (ran, simulated) = std::thread::scope(|scope| {
+            let request = &request;
+            let beside =
+                scope.spawn(move || run(request, gpu, inspect.limits, &mut |_| {}, interrupted));
+            let ran = run::run(request.clone(), inspect, context, interrupted);
+            (ran, beside.join())
+        });
+        let simulated = simulated.unwrap_or_else(|_| {
+            Err(Failure::new(
+                Exit::ENGINE,
+                anyhow::anyhow!("the thread of the simulated run panicked"),
+            ))
+        });
+        let ran = ran?;
+        match simulated {
+            Ok(simulated) => {
+                let estimate = estimate(checkpoint, &request, gpu, &simulated)?;
+                let failure = does_not_fit(path, &estimate, &simulated);
+                Ok(Outcome {
+                    ran: Some(ran),
+                    estimate: Some(estimate),
+                    no_estimate: None,
+                    failure,
+                })
+            }
+            Err(failure) => Ok(Outcome {
+                ran: Some(ran),
+                estimate: None,
+                no_estimate: Some(no_estimate(&failure)),
+                failure: None,
+            }),
+        }
+    })
+}
+
+/// The simulated device alone: its run is the one to report.
+fn alone(
+    checkpoint: &Checkpoint,
+    request: &RunRequest,
+    inspect: &Inspect,
+    context: &Context,
+    interrupted: &AtomicBool,
+) -> Result<Outcome, Failure> {
+    let Some(gpu) = &inspect.gpu else {
+        return Err(Failure::input(
+            "`--device cuda-sim` and `--no-sim` exclude each other".to_owned(),
+        ));
+    };
+    let mut progress = context.ui.progress();
+    let mut show = |now: &Progress| progress.stage(&now.stage, now.done, now.total);
+    let simulated = run(request, gpu, inspect.limits, &mut show, interrupted)?;
+    let estimate = estimate(checkpoint, request, gpu, &simulated)?;
+    let failure = does_not_fit(&request.file, &estimate, &simulated);
+    let ran = simulated.answer.map(|answer| Ran {
+        answer,
+        trace: simulated.trace,
+    });
+    Ok(Outcome {
+        ran,
+        estimate: Some(estimate),
+        no_estimate: None,
+        failure,
+    })
+}
+
+fn does_not_fit(path: &Path, estimate: &Estimate, simulated: &Simulated) -> Option<Failure> {
+    if estimate.fits != Some(false) && simulated.out_of_memory.is_none() {
+        return None;
+    }
+    let mut error = anyhow::anyhow!("`{}` does not fit", path.display());
+    if let Some(words) = &simulated.out_of_memory {
+        error = anyhow::Error::msg(words.clone()).context(error.to_string());
+    }
+    Some(Failure::new(Exit::NO, error))
+}
+
+fn no_estimate(failure: &Failure) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "no-estimate",
+        location: String::new(),
+        message: format!("no GPU memory estimate: {}", failure.one_line()),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
+use super::Table;
 use super::layout::shape_text;
 use super::text_table::{self, Cell, Column, Fit, Look, Side};
-use super::Table;
 use crate::estimate::{AtPeak, Basis, Estimate, LiveTensor, category_label};
 use crate::text::escape;
 use crate::units::Units;
@@ -24,7 +24,11 @@ impl Table {
         let (verdict, look) = verdict_text(estimate, units);
         self.fact("GPU memory", &verdict, look, out)?;
         if let Some(text) = fits_text(estimate, units) {
-            let look = if estimate.fits == Some(true) { Look::Good } else { Look::Bad };
+            let look = if estimate.fits == Some(true) {
+                Look::Good
+            } else {
+                Look::Bad
+            };
             self.fact("Fits", &text, look, out)?;
         }
         if let Some(interval) = &estimate.interval {
@@ -49,7 +53,10 @@ impl Table {
             self.fact("Assumed", &escape(text), Look::Dim, out)?;
         }
         for op in &estimate.coverage.value_dependent_ops {
-            let text = format!("`{}` has a size that depends on values: may be low", escape(op));
+            let text = format!(
+                "`{}` has a size that depends on values: may be low",
+                escape(op)
+            );
             self.fact("Not exact", &text, Look::Warn, out)?;
         }
         for function in &estimate.coverage.not_modelled_functions {
@@ -74,7 +81,11 @@ impl Table {
             column("Peak reserved", Side::Right, Fit::Keep),
             column("At end", Side::Right, Fit::Drop(0)),
         ];
-        let highest = estimate.phases.iter().map(|phase| phase.peak_allocated_bytes).max();
+        let highest = estimate
+            .phases
+            .iter()
+            .map(|phase| phase.peak_allocated_bytes)
+            .max();
         let rows: Vec<Vec<Cell>> = estimate
             .phases
             .iter()
@@ -83,13 +94,22 @@ impl Table {
                     Some(step) => format!("{} {step}", phase.name),
                     None => phase.name.to_owned(),
                 };
-                let look = if Some(phase.peak_allocated_bytes) == highest { Look::Strong } else { Look::Plain };
+                let look = if Some(phase.peak_allocated_bytes) == highest {
+                    Look::Strong
+                } else {
+                    Look::Plain
+                };
                 vec![
                     Cell::new(name, look),
                     Cell::new(units.bytes(phase.start_requested_bytes), look),
                     Cell::new(units.bytes(phase.peak_requested_bytes), look),
                     Cell::new(units.bytes(phase.peak_allocated_bytes), look),
-                    Cell::new(phase.peak_reserved_bytes.map_or_else(unknown, |bytes| units.bytes(bytes)), look),
+                    Cell::new(
+                        phase
+                            .peak_reserved_bytes
+                            .map_or_else(unknown, |bytes| units.bytes(bytes)),
+                        look,
+                    ),
                     Cell::new(units.bytes(phase.end_requested_bytes), look),
                 ]
             })
@@ -113,7 +133,9 @@ impl Table {
                 let name = one.name.as_deref().filter(|name| !name.is_empty());
                 let name = name.or(one.module.as_deref()).unwrap_or_default();
                 let shape = match (&one.shape, &one.dtype) {
-                    (Some(shape), Some(dtype)) => format!("{} {}", shape_text(shape), escape(dtype)),
+                    (Some(shape), Some(dtype)) => {
+                        format!("{} {}", shape_text(shape), escape(dtype))
+                    }
                     _ => String::new(),
                 };
                 vec![
@@ -128,7 +150,11 @@ impl Table {
         text_table::write(&columns, &rows, self.width, self.color, out)?;
         if live.len() > MAX_LIVE {
             let rest: u64 = live.iter().skip(MAX_LIVE).map(|one| one.bytes).sum();
-            let note = format!("… and {} more, {}: `--format json` has them all", live.len() - MAX_LIVE, units.bytes(rest));
+            let note = format!(
+                "… and {} more, {}: `--format json` has them all",
+                live.len() - MAX_LIVE,
+                units.bytes(rest)
+            );
             writeln!(out, "{}", self.paint(&note, Look::Dim))?;
         }
         Ok(())

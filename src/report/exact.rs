@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::checkpoint::{ByteOrder, Checkpoint, Finding, Storage, StorageId, Sum, Tensor, Totals};
+use crate::estimate::Estimate;
 use crate::tensor::DType;
 
 /// Version of the report's schema; changes within it are additive.
@@ -30,7 +31,7 @@ pub struct ExactReport<'a> {
     /// What a run showed.
     pub run: Option<serde_json::Value>,
     /// How much GPU memory it needs.
-    pub estimate: Option<serde_json::Value>,
+    pub estimate: Option<&'a Estimate>,
 }
 
 /// Who wrote a report.

@@ -6,6 +6,7 @@
 //! * A [`Render`]er turns both into text. It is given width and colour and asks nobody.
 
 mod csv;
+mod estimate;
 mod exact;
 mod html;
 mod json;

@@ -38,12 +38,15 @@ impl Render for Table {
             self.totals(document, out)?;
         }
         self.facts(document, out)?;
+        if let Some(estimate) = document.report.estimate {
+            self.estimate(estimate, document.units, out)?;
+        }
         self.findings(&document.report, out)
     }
 }
 
 impl Table {
-    fn paint(&self, text: &str, look: Look) -> String {
+    pub(super) fn paint(&self, text: &str, look: Look) -> String {
         paint(text, look, self.color)
     }
 
@@ -150,7 +153,13 @@ impl Table {
     }
 
     /// `name  text`, the text broken at blanks where it is too long.
-    fn fact(&self, name: &str, text: &str, look: Look, out: &mut dyn Write) -> io::Result<()> {
+    pub(super) fn fact(
+        &self,
+        name: &str,
+        text: &str,
+        look: Look,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         const INDENT: usize = 10;
         let indent = INDENT.max(text::width(name) + 2);
         let lines = wrap(text, self.width.saturating_sub(indent).max(20));
