@@ -22,7 +22,7 @@ impl Table {
     ) -> io::Result<()> {
         writeln!(out)?;
         let (verdict, look) = verdict_text(estimate, units);
-        self.fact("GPU memory", &verdict, look, out)?;
+        self.fact("GPU", &verdict, look, out)?;
         if let Some(text) = fits_text(estimate, units) {
             let look = if estimate.fits == Some(true) {
                 Look::Good
@@ -57,10 +57,10 @@ impl Table {
                 "`{}` has a size that depends on values: may be low",
                 escape(op)
             );
-            self.fact("Not exact", &text, Look::Warn, out)?;
+            self.fact("Missing", &text, Look::Warn, out)?;
         }
         for function in &estimate.coverage.not_modelled_functions {
-            self.fact("Not exact", &escape(function), Look::Dim, out)?;
+            self.fact("Missing", &escape(function), Look::Dim, out)?;
         }
         writeln!(out)?;
         self.phases(estimate, units, out)?;

@@ -1,0 +1,186 @@
+//! The estimate from the simulated CUDA device, end to end: front, engine, stand-ins, libtorch's own CUDA code.
+//!
+//! Skipped, and said so, where this build has no simulated device (no engine, or a libtorch without CUDA).
+#![cfg(feature = "torch")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use inspect_checkpoint::engine::stand_ins;
+use serde_json::Value;
+
+/// True where there is a simulated device; says why where there is none.
+fn simulated() -> bool {
+    match stand_ins::unavailable() {
+        None => true,
+        Some(reason) => {
+            println!("skipped: no simulated CUDA device: {reason}");
+            false
+        }
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+fn inspect(file: &str, args: &[&str]) -> Output {
+    // The engine is built with the tests; naming it makes sure that it is this one.
+    Command::new(env!("CARGO_BIN_EXE_inspect"))
+        .arg(fixture(file))
+        .args(args)
+        .env("INSPECT_ENGINE", env!("CARGO_BIN_EXE_inspect-torch"))
+        .output()
+        .unwrap()
+}
+
+fn report(file: &str, args: &[&str], exit: i32) -> Value {
+    let output = inspect(file, &[args, &["--format", "json"]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(exit), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn estimate(file: &str, args: &[&str], exit: i32) -> Value {
+    let estimate = report(file, args, exit)["estimate"].clone();
+    assert!(estimate.is_object(), "no estimate");
+    adds_up(&estimate);
+    estimate
+}
+
+/// The categories at the peak, rounding and cache add up to what is reserved, and so does the list of live tensors.
+fn adds_up(estimate: &Value) {
+    let peak = &estimate["at_peak"];
+    let bytes = |key: &str| peak[key].as_u64().unwrap_or_else(|| panic!("{key} in {peak}"));
+    let categories = [
+        "parameters",
+        "buffers",
+        "inputs",
+        "activations",
+        "gradients",
+        "optimizer_state",
+        "temporaries",
+        "workspaces",
+        "other",
+    ];
+    let requested: u64 = categories.into_iter().map(bytes).sum();
+    assert_eq!(requested + bytes("rounding") + bytes("cached_free"), bytes("reserved_bytes"));
+    let live: u64 = peak["live"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(live, requested);
+    let phases = estimate["phases"].as_array().unwrap();
+    let highest = phases.iter().map(|phase| phase["peak_allocated_bytes"].as_u64().unwrap()).max();
+    assert_eq!(highest, estimate["peak_allocated_bytes"].as_u64());
+    for phase in phases {
+        let order = ["peak_requested_bytes", "peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes"];
+        let values: Vec<u64> = order.iter().map(|key| phase[*key].as_u64().unwrap()).collect();
+        assert!(values.is_sorted(), "{phase}");
+    }
+}
+
+const IMAGE: [&str; 2] = ["--input", "1x3x224x224"];
+const IMAGES: [&str; 2] = ["--input", "8x3x224x224"];
+const SIM: [&str; 2] = ["--device", "cuda-sim"];
+
+/// Peaks that Python's torch 2.11 reaches on the simulated device with the same module (compute capability 8.9).
+#[test]
+fn inference_peaks_are_those_of_pytorch() {
+    if !simulated() {
+        return;
+    }
+    for (file, input, allocated, reserved) in [
+        ("resnet18.pt", IMAGE, 57_037_824_u64, 71_303_168_u64),
+        ("resnet18.pt", IMAGES, 103_058_432, 125_829_120),
+    ] {
+        let estimate = estimate(file, &[input, SIM].concat(), 0);
+        assert_eq!(estimate["basis"], "cuda-sim");
+        assert_eq!(estimate["peak_allocated_bytes"], allocated, "{file} {input:?}");
+        assert_eq!(estimate["peak_reserved_bytes"], reserved, "{file} {input:?}");
+        assert_eq!(estimate["peak_phase"], "forward");
+    }
+}
+
+#[test]
+fn training_peaks_are_those_of_pytorch() {
+    if !simulated() {
+        return;
+    }
+    let estimate = estimate("vgg16.pt", &[&IMAGES[..], &SIM, &["--train", "--optimizer", "adamw"]].concat(), 0);
+    // torch.optim.AdamW in its multi-tensor form, as it runs on CUDA.
+    assert_eq!(estimate["peak_allocated_bytes"], 2_797_484_544_u64);
+    assert_eq!(estimate["peak_reserved_bytes"], 3_338_665_984_u64);
+    let peak = &estimate["at_peak"];
+    let parameters = 138_357_544 * 4;
+    assert_eq!(peak["parameters"], parameters);
+    assert_eq!(peak["optimizer_state"], 2 * parameters);
+}
+
+#[test]
+fn the_default_run_has_both() {
+    if !simulated() {
+        return;
+    }
+    let report = report("tiny_cnn.pt", &["--input", "2x3x32x32"], 0);
+    assert_eq!(report["run"]["device"], "cpu");
+    assert_eq!(report["estimate"]["basis"], "cuda-sim");
+    let without = report_without_simulation();
+    assert_eq!(without["run"]["device"], "cpu");
+    assert!(without["estimate"].is_null());
+}
+
+fn report_without_simulation() -> Value {
+    report("tiny_cnn.pt", &["--input", "2x3x32x32", "--no-sim"], 0)
+}
+
+#[test]
+fn a_model_that_does_not_fit_gets_pytorchs_own_error_and_exit_code_1() {
+    if !simulated() {
+        return;
+    }
+    let args = [&IMAGES[..], &SIM, &["--memory", "560MiB"]].concat();
+    let output = inspect("vgg16.pt", &args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("does not fit"), "{stderr}");
+    assert!(stderr.contains("CUDA out of memory"), "{stderr}");
+    let estimate = estimate("vgg16.pt", &args, 1);
+    assert_eq!(estimate["fits"], false);
+    assert!(estimate["margin_bytes"].is_null());
+    let live = estimate["at_peak"]["live"].as_array().unwrap();
+    assert_eq!(live[0]["name"], "classifier.0.weight");
+}
+
+#[test]
+fn what_fits_has_a_margin() {
+    if !simulated() {
+        return;
+    }
+    let estimate = estimate("resnet18.pt", &[&IMAGE[..], &SIM, &["--memory", "8GiB"]].concat(), 0);
+    assert_eq!(estimate["fits"], true);
+    let context = estimate["context_bytes"].as_u64().unwrap();
+    let reserved = estimate["peak_reserved_bytes"].as_u64().unwrap();
+    assert_eq!(estimate["margin_bytes"], (8_u64 << 30) - context - reserved);
+}
+
+#[test]
+fn the_allocators_settings_change_what_is_reserved() {
+    if !simulated() {
+        return;
+    }
+    let args = [&IMAGE[..], &SIM, &["--alloc-conf", "expandable_segments:True"]].concat();
+    let expandable = estimate("resnet18.pt", &args, 0);
+    assert_eq!(expandable["peak_allocated_bytes"], 57_037_824_u64);
+    assert!(expandable["peak_reserved_bytes"].as_u64().unwrap() < 71_303_168);
+}
+
+#[test]
+fn a_hopper_card_has_the_larger_workspace() {
+    if !simulated() {
+        return;
+    }
+    let workspace = |profile: &str| {
+        let args = ["--input", "4x16", "--device", "cuda-sim", "--profile", profile];
+        estimate("mlp.pt", &args, 0)["at_peak"]["workspaces"].as_u64().unwrap()
+    };
+    assert!(workspace("h100") >= 32 << 20);
+    assert!(workspace("rtx-4090") < 32 << 20);
+}
