@@ -23,8 +23,14 @@ pub const MEMO_TABLE_SLOTS: u64 = 1 << 24;
 pub const SHOWN_CHARS: usize = 120;
 
 /// Objects visited while naming tensors: shared objects are visited once a name, so references can multiply
-/// without bound (2^60 paths from 900 bytes). A checkpoint of 300,000 tensors visits about 2 million.
-pub const WALK_VISITS: u64 = 8_000_000;
+/// without bound (2^60 paths from 900 bytes).
+pub const WALK_VISITS: u64 = 1_000_000;
+
+/// More objects for every byte of pickle: without sharing, a visit takes up at least one.
+pub const WALK_VISITS_PER_BYTE: u64 = 2;
+
+/// Different globals of one pickle: a model of every class in PyTorch names about 1,000.
+pub const GLOBALS: usize = 65_536;
 
 /// Bytes of all names together, whatever the file's size: nesting makes names quadratic.
 pub const NAME_BYTES: u64 = 48 << 20;

@@ -8,8 +8,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-/// Sizes or strides of a tensor, outermost dimension first; up to five dimensions without an allocation.
-pub type Dims = SmallVec<[u64; 5]>;
+/// Sizes or strides of a tensor, outermost dimension first; up to four dimensions without an allocation.
+pub type Dims = SmallVec<[u64; 4]>;
 
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $bytes:literal, $safetensors:expr;)*) => {

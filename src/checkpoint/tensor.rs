@@ -1,5 +1,7 @@
 //! Storages and tensors, valid by construction.
 
+use compact_str::CompactString;
+
 use super::ModelError;
 use crate::tensor::{self, DType, Dims};
 
@@ -140,9 +142,9 @@ pub struct StorageParts {
     /// What it takes up in the file: less than `bytes` when compressed, 0 when it is not there.
     pub file_bytes: u64,
     /// The device it was saved from (`cpu`, `cuda:0`), where the file says.
-    pub device: Option<String>,
+    pub device: Option<CompactString>,
     /// Where it is in the file: the record's name, or the key in formats without names.
-    pub member: String,
+    pub member: CompactString,
     /// Where and how its bytes are in the file.
     pub data: StorageData,
     /// CRC-32 of its bytes, where the file says.
@@ -258,7 +260,7 @@ impl Storage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorParts {
     /// Its name as stored.
-    pub name: String,
+    pub name: CompactString,
     /// What it is to the model.
     pub role: Role,
     /// How that is known.
@@ -298,14 +300,14 @@ impl Tensor {
             });
         };
         let too_large = || ModelError::TooLarge {
-            name: parts.name.clone(),
+            name: parts.name.to_string(),
             shape: cut_shape(shape),
         };
         let numel = tensor::numel(shape).ok_or_else(too_large)?;
         let bytes = dtype.tensor_bytes(shape).ok_or_else(too_large)?;
         if parts.strides.len() != shape.len() {
             return Err(ModelError::StrideCount {
-                name: parts.name,
+                name: parts.name.into_string(),
                 sizes: shape.len(),
                 strides: parts.strides.len(),
             });
@@ -314,7 +316,7 @@ impl Tensor {
             let needed_bytes = needed(&parts, dtype, shape, bytes).ok_or_else(too_large)?;
             if needed_bytes > storage_bytes {
                 return Err(ModelError::OutOfStorage {
-                    name: parts.name,
+                    name: parts.name.into_string(),
                     needed_bytes,
                     storage_bytes,
                 });

@@ -188,13 +188,13 @@ mod tests {
             bytes,
             file_bytes: bytes,
             device: None,
-            member: "data/0".to_owned(),
+            member: "data/0".into(),
             data: StorageData::Raw { offset: 64 },
             crc32: None,
         }));
         for (i, (shape, strides, offset)) in views.iter().enumerate() {
             let tensor = TensorParts {
-                name: format!("t{i}"),
+                name: format!("t{i}").into(),
                 role: Role::Parameter,
                 role_source: RoleSource::Inferred,
                 dtype: Some(DType::Float32),
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_view_outside_its_storage_cannot_be_made() {
         let tensor = TensorParts {
-            name: "w".to_owned(),
+            name: "w".into(),
             role: Role::Tensor,
             role_source: RoleSource::File,
             dtype: Some(DType::Float32),

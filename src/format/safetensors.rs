@@ -61,7 +61,7 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
             bytes,
             file_bytes: bytes,
             device: None,
-            member: format!("{begin}:{end}"),
+            member: compact_str::format_compact!("{begin}:{end}"),
             data: StorageData::Raw {
                 offset: data_start.saturating_add(begin),
             },

@@ -45,6 +45,9 @@ pub(crate) struct Archive<'a> {
     data: &'a [u8],
     members: Vec<Member<'a>>,
     by_name: HashMap<&'a str, usize, foldhash::fast::RandomState>,
+    /// The folder of the first record with a number for a name, and the places of its records by number: an archive
+    /// has few other members, and 50,000 of these.
+    numbered: Numbered<'a>,
     /// Members whose flag bits are unusual but harmless.
     pub(crate) odd_flags: Vec<(String, u16)>,
     /// Where the archive ends; what follows is no part of it.
@@ -71,6 +74,7 @@ impl<'a> Archive<'a> {
             data,
             members: Vec::new(),
             by_name: HashMap::default(),
+            numbered: Numbered::default(),
             odd_flags: Vec::new(),
             end: zip.end_offset(),
         };
@@ -78,7 +82,7 @@ impl<'a> Archive<'a> {
         let possible = file_bytes / 46;
         let count = usize::try_from(zip.entries_hint().min(possible)).unwrap_or(0);
         archive.members.reserve(count);
-        archive.by_name.reserve(count);
+        archive.numbered.limit = count.saturating_mul(2).saturating_add(64);
         let mut entries = zip.entries();
         while let Some(entry) = entries
             .next_entry()
@@ -169,7 +173,12 @@ impl<'a> Archive<'a> {
             data_offset: local.compressed_data_range().0,
             crc32: entry.crc32(),
         };
-        if self.by_name.insert(name, self.members.len()).is_some() {
+        let place = self.members.len();
+        let known = match self.numbered.insert(name, place) {
+            Some(known) => known,
+            None => self.by_name.insert(name, place).is_some(),
+        };
+        if known {
             return Err(fault(MemberFault::Duplicate));
         }
         self.members.push(member);
@@ -228,19 +237,26 @@ impl<'a> Archive<'a> {
 
     /// miniz finds members without regard to case: two that differ only in case are one name to it.
     fn check_case(&self) -> Result<(), FormatError> {
-        if !self
-            .members
-            .iter()
-            .any(|m| m.name.bytes().any(|b| b.is_ascii_uppercase()))
-        {
+        let upper = |name: &str| name.bytes().any(|b| b.is_ascii_uppercase());
+        let folder = self.numbered.folder.unwrap_or("");
+        // Numbers have no case: the numbered records differ from each other, and only their folder could be spelled
+        // in two ways.
+        if !upper(folder) && !self.by_name.keys().any(|name| upper(name)) {
             return Ok(());
         }
-        let mut seen: HashSet<String> = HashSet::with_capacity(self.members.len());
-        for member in &self.members {
-            if !seen.insert(member.name.to_ascii_lowercase()) {
+        let folder = folder.to_ascii_lowercase();
+        let mut seen: HashSet<String> = HashSet::with_capacity(self.by_name.len());
+        for (name, place) in &self.by_name {
+            let lower = name.to_ascii_lowercase();
+            let number = lower
+                .rsplit_once('/')
+                .filter(|(f, _)| *f == folder)
+                .and_then(|(_, number)| canonical_number(number));
+            let twin = number.is_some_and(|n| self.numbered.place(n).is_some());
+            if twin || !seen.insert(lower) {
                 return Err(FormatError::Member {
-                    member: cut(member.name),
-                    offset: Some(member.header_offset),
+                    member: cut(name),
+                    offset: self.members.get(*place).map(|m| m.header_offset),
                     fault: MemberFault::Duplicate,
                 });
             }
@@ -255,9 +271,23 @@ impl<'a> Archive<'a> {
 
     /// The member of this name.
     pub(crate) fn member(&self, name: &str) -> Option<&Member<'a>> {
-        self.by_name
-            .get(name)
-            .and_then(|index| self.members.get(*index))
+        let place = match self.numbered.find(name) {
+            Some(place) => Some(place),
+            None => self.by_name.get(name).copied(),
+        };
+        place.and_then(|place| self.members.get(place))
+    }
+
+    /// The folder of the records with numbers for names.
+    pub(crate) fn numbered_folder(&self) -> Option<&'a str> {
+        self.numbered.folder
+    }
+
+    /// The record with this number in [`Archive::numbered_folder`].
+    pub(crate) fn numbered_member(&self, number: usize) -> Option<&Member<'a>> {
+        self.numbered
+            .place(number)
+            .and_then(|place| self.members.get(place))
     }
 
     /// The bytes of a member as they are in the file.
@@ -292,6 +322,63 @@ impl<'a> Archive<'a> {
         }
         Ok(contents)
     }
+}
+
+/// Places of members whose names are numbers in one folder.
+#[derive(Debug, Default)]
+struct Numbered<'a> {
+    folder: Option<&'a str>,
+    /// Place plus one; 0 for none.
+    places: Vec<usize>,
+    /// Numbers from here on are kept by name.
+    limit: usize,
+}
+
+impl<'a> Numbered<'a> {
+    /// Whether the name was there already; `None` when it is not one of these.
+    fn insert(&mut self, name: &'a str, place: usize) -> Option<bool> {
+        let (folder, number) = name.rsplit_once('/')?;
+        let number = canonical_number(number).filter(|n| *n < self.limit)?;
+        if *self.folder.get_or_insert(folder) != folder {
+            return None;
+        }
+        if number >= self.places.len() {
+            self.places.resize(number.saturating_add(1), 0);
+        }
+        let slot = self.places.get_mut(number)?;
+        let known = *slot != 0;
+        *slot = place.saturating_add(1);
+        Some(known)
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        let (folder, number) = name.rsplit_once('/')?;
+        if Some(folder) != self.folder {
+            return None;
+        }
+        self.place(canonical_number(number)?)
+    }
+
+    fn place(&self, number: usize) -> Option<usize> {
+        self.places.get(number)?.checked_sub(1)
+    }
+}
+
+/// The number that a name is, written as numbers are: no sign, no leading zeros.
+pub(crate) fn canonical_number(name: &str) -> Option<usize> {
+    let digits = name.as_bytes();
+    let canonical = match digits {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.len() < 9 && rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    canonical.then(|| {
+        digits.iter().fold(0, |number: usize, digit| {
+            number
+                .saturating_mul(10)
+                .saturating_add(usize::from(digit & 0x0f))
+        })
+    })
 }
 
 impl Member<'_> {

@@ -429,12 +429,12 @@ mod tests {
                 bytes: size * 4,
                 file_bytes: size * 4,
                 device: None,
-                member: format!("data/{index}"),
+                member: format!("data/{index}").into(),
                 data: StorageData::Absent,
                 crc32: None,
             }));
             let tensor = TensorParts {
-                name: (*name).to_owned(),
+                name: (*name).into(),
                 role: Role::Parameter,
                 role_source: RoleSource::Inferred,
                 dtype: Some(DType::Float32),

@@ -18,7 +18,8 @@ mod tests;
 mod text;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 
 use error::PickleErrorKind as Kind;
 pub use error::{PickleError, PickleErrorKind};
@@ -247,14 +248,16 @@ impl Pickle<'_> {
     #[must_use]
     pub fn entries(&self, pairs: &[NodeId]) -> Vec<(NodeId, NodeId)> {
         let mut entries: Vec<(NodeId, NodeId)> = Vec::with_capacity(pairs.len() / 2);
-        let mut by_text: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+        let distinct = self.has_distinct_texts(pairs);
+        let mut by_text: HashMap<&[u8], usize> = HashMap::new();
         let mut by_value: HashMap<String, usize> = HashMap::new();
         let mut by_node: HashMap<NodeId, usize> = HashMap::new();
-        if pairs.len() > 2 {
-            by_text.reserve(pairs.len() / 2);
-        }
         for pair in pairs.chunks_exact(2) {
             let [key, value] = *pair else { continue };
+            if distinct {
+                entries.push((key, value));
+                continue;
+            }
             let place = entries.len();
             let known = if let Some(text) = self.str_bytes(key) {
                 *by_text.entry(text).or_insert(place)
@@ -269,6 +272,17 @@ impl Pickle<'_> {
             }
         }
         entries
+    }
+
+    /// Whether all keys are strings and all different, by their hashes: true is certain, false may be a coincidence.
+    fn has_distinct_texts(&self, pairs: &[NodeId]) -> bool {
+        let hasher = foldhash::fast::RandomState::default();
+        let mut seen: HashSet<u64, BuildHasherDefault<Identity>> =
+            HashSet::with_capacity_and_hasher(pairs.len() / 2, BuildHasherDefault::default());
+        pairs.iter().step_by(2).all(|key| {
+            self.str_bytes(*key)
+                .is_some_and(|text| seen.insert(hasher.hash_one(text)))
+        })
     }
 
     /// Keys and values that were assigned into an object that is no plain dictionary (OrderedDict, ...).
@@ -466,4 +480,24 @@ fn slice<T>(table: &[T], start: u32, len: u32) -> &[T] {
         .checked_add(len)
         .and_then(|end| table.get(start..end))
         .unwrap_or(&[])
+}
+
+/// Hashes of hashes: themselves.
+#[derive(Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = value;
+    }
 }

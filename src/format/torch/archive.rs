@@ -11,9 +11,13 @@
 //!
 //! All records lie under one folder, that of the directory's first member, whatever its name.
 
+use std::collections::HashSet;
+
+use compact_str::CompactString;
+
 use super::super::error::{FormatError, MemberFault, TensorFault};
 use super::super::pickle::{Pickle, cut, parse_with_budget};
-use super::super::zip::{Archive, Member};
+use super::super::zip::{Archive, Member, canonical_number};
 use super::rebuild::Graph;
 use super::rows::{Place, Rows};
 use super::script::Classes;
@@ -40,15 +44,19 @@ pub(crate) struct TorchArchive<'a> {
 struct Folder<'t, 'a> {
     torch: &'t TorchArchive<'a>,
     folder: &'static str,
+    /// Whether the archive keeps the folder's records by number.
+    numbered: bool,
 }
 
 impl Records for Folder<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let member = format!("{}/{}", self.folder, declared.key);
-        let record = self
-            .torch
-            .record(&member)
-            .ok_or_else(|| TensorFault::NoRecord(cut(&member)))?;
+        let member = compact_str::format_compact!("{}/{}", self.folder, declared.key);
+        let number = canonical_number(declared.key).filter(|_| self.numbered);
+        let record = match number {
+            Some(number) => self.torch.archive.numbered_member(number),
+            None => self.torch.record(&member),
+        };
+        let record = record.ok_or_else(|| TensorFault::NoRecord(cut(&member)))?;
         if record.bytes < declared.bytes {
             return Err(TensorFault::ShortRecord {
                 member: cut(&member),
@@ -60,7 +68,7 @@ impl Records for Folder<'_, '_> {
             dtype: declared.dtype,
             bytes: record.bytes,
             file_bytes: record.stored_bytes,
-            device: declared.device.map(str::to_owned),
+            device: declared.device.map(CompactString::from),
             member,
             data: if record.deflated {
                 StorageData::Deflated {
@@ -106,6 +114,21 @@ impl<'a> TorchArchive<'a> {
         whole.push('/');
         whole.push_str(name);
         self.archive.member(&whole)
+    }
+
+    /// The storages in a folder.
+    fn folder(&self, folder: &'static str) -> Folder<'_, 'a> {
+        let numbered = self.archive.numbered_folder().is_some_and(|numbered| {
+            numbered
+                .strip_prefix(self.root)
+                .and_then(|rest| rest.strip_prefix('/'))
+                == Some(folder)
+        });
+        Folder {
+            torch: self,
+            folder,
+            numbered,
+        }
     }
 
     /// A member's name inside the folder; `None` for members outside.
@@ -183,10 +206,7 @@ impl<'a> TorchArchive<'a> {
         let mut rows = Rows::new(member.stored_bytes);
         let context = Context {
             member: "data.pkl",
-            records: &Folder {
-                torch: self,
-                folder: "data",
-            },
+            records: &self.folder("data"),
             table: &mut reading.data,
             rows: &mut rows,
             classes: None,
@@ -201,10 +221,7 @@ impl<'a> TorchArchive<'a> {
         let mut reading = self.start(&mut parts)?;
         let member = self.needed("data.pkl")?;
         let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
-        let records = Folder {
-            torch: self,
-            folder: "data",
-        };
+        let records = self.folder("data");
         let (value, storages) = convert(&Graph::new(&pickle), "data.pkl", &records)?;
         Ok(Inputs {
             value,
@@ -226,10 +243,7 @@ impl<'a> TorchArchive<'a> {
         let mut rows = Rows::new(member.stored_bytes);
         let context = Context {
             member: "data.pkl",
-            records: &Folder {
-                torch: self,
-                folder: "data",
-            },
+            records: &self.folder("data"),
             table: &mut reading.data,
             rows: &mut rows,
             classes: Some(&classes),
@@ -380,10 +394,7 @@ impl<'a> TorchArchive<'a> {
         table.enter_folder();
         let context = Context {
             member: "constants.pkl",
-            records: &Folder {
-                torch: self,
-                folder: "constants",
-            },
+            records: &self.folder("constants"),
             table: &mut table,
             rows,
             classes: Some(classes),
@@ -400,15 +411,19 @@ impl<'a> TorchArchive<'a> {
         mut reading: Reading,
         rows: Rows,
     ) -> Result<Checkpoint, FormatError> {
-        let used: std::collections::HashSet<&str, foldhash::fast::RandomState> = reading
+        let used: HashSet<u64, foldhash::fast::RandomState> = reading
             .data
             .storages()
             .iter()
-            .map(crate::checkpoint::Storage::member)
+            .filter_map(|storage| match storage.data() {
+                StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
+                StorageData::Absent => None,
+            })
             .collect();
         for member in self.archive.members() {
+            // Records do not overlap, but empty ones may start where the next one does.
             let name = self.inside(member);
-            if name.is_some_and(|n| used.contains(n)) {
+            if used.contains(&member.data_offset) && member.stored_bytes > 0 {
                 continue;
             }
             match Record::of(name, member.name) {
@@ -434,7 +449,6 @@ impl<'a> TorchArchive<'a> {
             }
         }
         parts.pickle_bytes = reading.pickle_bytes;
-        drop(used);
         let (security, findings) = reading.watch.finish();
         super::finish_parts(&mut parts, reading.data, rows, security, findings);
         Ok(Checkpoint::new(parts)?)

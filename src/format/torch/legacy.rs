@@ -53,8 +53,8 @@ impl Records for Stream {
             dtype: declared.dtype,
             bytes: place.bytes,
             file_bytes: place.bytes,
-            device: declared.device.map(str::to_owned),
-            member: declared.key.to_owned(),
+            device: declared.device.map(Into::into),
+            member: declared.key.into(),
             data: StorageData::Raw {
                 offset: place.offset,
             },

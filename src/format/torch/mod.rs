@@ -10,6 +10,7 @@
 pub(crate) mod archive;
 pub(crate) mod globals;
 pub(crate) mod legacy;
+mod nodes;
 mod numpy;
 pub(crate) mod plain;
 pub(crate) mod rebuild;

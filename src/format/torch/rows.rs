@@ -123,7 +123,7 @@ impl Rows {
         let (role, role_source) = place.role(name);
         let storage_bytes = view.storage_bytes;
         let parts = TensorParts {
-            name: name.to_owned(),
+            name: name.into(),
             role,
             role_source,
             dtype: Some(view.dtype),
@@ -150,7 +150,7 @@ impl Rows {
         self.charge(name)?;
         let (role, role_source) = place.role(name);
         let parts = TensorParts {
-            name: name.to_owned(),
+            name: name.into(),
             role,
             role_source,
             dtype: None,

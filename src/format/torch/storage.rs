@@ -4,9 +4,13 @@ use std::collections::HashMap;
 
 use super::super::error::TensorFault;
 use super::super::pickle::{Node, NodeId, Pickle, cut};
+use super::super::zip::canonical_number;
 use super::rebuild::View;
 use crate::checkpoint::{Storage, StorageId, StorageParts};
 use crate::tensor::DType;
+
+/// Keys below this are looked up by number; the table of 4 bytes a number stays small.
+const NUMBERED_KEYS: usize = 1 << 20;
 
 /// What a pickle says about a storage.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +43,8 @@ pub(crate) trait Records {
 pub(crate) struct StorageTable {
     storages: Vec<Storage>,
     by_key: HashMap<String, StorageId, foldhash::fast::RandomState>,
+    /// Keys that are small numbers, as in every zip: place plus one, 0 for none.
+    by_number: Vec<u32>,
     /// Storages whose record is larger than the pickle says: id, declared bytes.
     pub(crate) larger_records: Vec<(StorageId, u64)>,
     /// Storages that two tensors declare with different dtypes.
@@ -52,7 +58,12 @@ impl StorageTable {
         declared: &Declared<'_>,
         records: &dyn Records,
     ) -> Result<(StorageId, u64), TensorFault> {
-        if let Some(id) = self.by_key.get(declared.key).copied() {
+        let number = canonical_number(declared.key).filter(|n| *n < NUMBERED_KEYS);
+        let known = match number {
+            Some(number) => self.numbered(number),
+            None => self.by_key.get(declared.key).copied(),
+        };
+        if let Some(id) = known {
             return self.known(id, declared);
         }
         let parts = records.locate(declared)?;
@@ -62,8 +73,25 @@ impl StorageTable {
             self.larger_records.push((id, declared.bytes));
         }
         self.storages.push(Storage::new(parts));
-        self.by_key.insert(declared.key.to_owned(), id);
+        match number {
+            Some(number) => {
+                if number >= self.by_number.len() {
+                    self.by_number.resize(number.saturating_add(1), 0);
+                }
+                if let Some(slot) = self.by_number.get_mut(number) {
+                    *slot = id.number().saturating_add(1);
+                }
+            }
+            None => {
+                self.by_key.insert(declared.key.to_owned(), id);
+            }
+        }
         Ok((id, bytes))
+    }
+
+    fn numbered(&self, number: usize) -> Option<StorageId> {
+        let place = self.by_number.get(number)?.checked_sub(1)?;
+        Some(StorageId::new(place))
     }
 
     fn known(
@@ -90,6 +118,7 @@ impl StorageTable {
     /// From here on keys mean the records of another folder.
     pub(crate) fn enter_folder(&mut self) {
         self.by_key.clear();
+        self.by_number.clear();
     }
 
     /// The storages registered so far.

@@ -296,8 +296,8 @@ fn read_storages(
             dtype: Some(dtype),
             bytes,
             file_bytes: bytes,
-            device: device.clone(),
-            member: key.clone(),
+            device: device.as_deref().map(Into::into),
+            member: key.as_str().into(),
             data: StorageData::Raw { offset },
             crc32: None,
         });

@@ -5,12 +5,12 @@
 //! state_dict with tied weights; a value inside itself is not entered again. Subtrees without anything to name are
 //! entered once, so references that multiply (2^60 paths in 900 bytes) cost nothing.
 
-use std::collections::HashSet;
 use std::vec::IntoIter;
 
 use super::super::error::{FormatError, TensorFault};
 use super::super::pickle::{Node, NodeId, cut};
 use super::globals::Known;
+use super::nodes::NodeSet;
 use super::numpy;
 use super::rebuild::{Built, Graph};
 use super::rows::{Place, Rows};
@@ -58,12 +58,13 @@ pub(crate) struct Walk<'w, 'p, 'a> {
     /// How many labels the path has.
     segments: usize,
     frames: Vec<Frame>,
-    on_path: HashSet<NodeId, foldhash::fast::RandomState>,
+    on_path: NodeSet,
     /// Entered completely and found empty.
-    barren: HashSet<NodeId, foldhash::fast::RandomState>,
+    barren: NodeSet,
     /// Objects reached as attributes.
-    seen_attributes: HashSet<NodeId, foldhash::fast::RandomState>,
+    seen_attributes: NodeSet,
     visits: u64,
+    visit_limit: u64,
     /// Places seen on the way, for the kind of the root object.
     saw_state_dict: bool,
     saw_optimizer: bool,
@@ -92,10 +93,13 @@ pub(crate) fn walk(
         path: prefix.to_owned(),
         segments: usize::from(!prefix.is_empty()),
         frames: Vec::new(),
-        on_path: HashSet::default(),
-        barren: HashSet::default(),
-        seen_attributes: HashSet::default(),
+        on_path: NodeSet::new(graph.pickle.len()),
+        barren: NodeSet::new(graph.pickle.len()),
+        seen_attributes: NodeSet::new(graph.pickle.len()),
         visits: 0,
+        visit_limit: limits::WALK_VISITS.saturating_add(
+            (graph.pickle.consumed() as u64).saturating_mul(limits::WALK_VISITS_PER_BYTE),
+        ),
         saw_state_dict: false,
         saw_optimizer: false,
         saw_module: false,
@@ -149,7 +153,7 @@ impl Walk<'_, '_, '_> {
         let Some(frame) = self.frames.pop() else {
             return;
         };
-        self.on_path.remove(&frame.node);
+        self.on_path.remove(frame.node);
         if !frame.cyclic && self.at.rows.len() == frame.rows_before {
             self.barren.insert(frame.node);
         }
@@ -181,7 +185,7 @@ impl Walk<'_, '_, '_> {
 
     /// Enters a value with children, unless it is above already or known to be empty.
     fn enter(&mut self, node: NodeId, children: Vec<Child>) {
-        if children.is_empty() || self.barren.contains(&node) {
+        if children.is_empty() || self.barren.contains(node) {
             return;
         }
         if !self.on_path.insert(node) {
@@ -202,10 +206,10 @@ impl Walk<'_, '_, '_> {
 
     fn visit(&mut self, node: NodeId, place: Place) -> Result<(), FormatError> {
         self.visits = self.visits.saturating_add(1);
-        if self.visits > limits::WALK_VISITS {
+        if self.visits > self.visit_limit {
             return Err(FormatError::Limit {
                 what: format!("in `{}`: the ways to reach its objects", self.at.member),
-                limit: limits::WALK_VISITS,
+                limit: self.visit_limit,
             });
         }
         let pickle = self.graph.pickle;
@@ -238,10 +242,10 @@ impl Walk<'_, '_, '_> {
 
     /// Whether a container need not be looked into again.
     fn skip(&mut self, node: NodeId) -> bool {
-        if self.barren.contains(&node) {
+        if self.barren.contains(node) {
             return true;
         }
-        if self.on_path.contains(&node) {
+        if self.on_path.contains(node) {
             if let Some(frame) = self.frames.last_mut() {
                 frame.cyclic = true;
             }
@@ -274,7 +278,7 @@ impl Walk<'_, '_, '_> {
             | Node::Reduce { .. }
             | Node::New { .. }
             | Node::NewEx { .. }
-            | Node::Persistent(_) => !self.barren.contains(&node),
+            | Node::Persistent(_) => !self.barren.contains(node),
             _ => false,
         }
     }

@@ -74,6 +74,9 @@ impl Machine<'_> {
         if let Some(known) = key.and_then(|k| self.global_nodes.get(&k)) {
             return Ok(*known);
         }
+        if self.globals.len() >= limits::GLOBALS {
+            return Err(Kind::Globals(limits::GLOBALS));
+        }
         let index = u32::try_from(self.globals.len()).unwrap_or(u32::MAX);
         let slot = GlobalName {
             module,
