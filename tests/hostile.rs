@@ -173,7 +173,11 @@ fn the_recipe_itself_is_fine() {
     assert_eq!(checkpoint.tensors().len(), 1);
     assert_eq!(checkpoint.tensors()[0].name(), "w");
     assert_eq!(checkpoint.security().verdict, Verdict::Clean);
-    assert!(checkpoint.findings().is_empty(), "{:?}", checkpoint.findings());
+    assert!(
+        checkpoint.findings().is_empty(),
+        "{:?}",
+        checkpoint.findings()
+    );
 }
 
 #[test]
@@ -185,7 +189,10 @@ fn records_that_readers_see_differently() {
         zip(&all)
     };
     let local_name = with(&|all| all[1].local_name = "a/data/1".to_owned());
-    assert!(matches!(member_fault(local_name), MemberFault::Mismatch { what: "name", .. }));
+    assert!(matches!(
+        member_fault(local_name),
+        MemberFault::Mismatch { what: "name", .. }
+    ));
     let twice = with(&|all| all.push(Record::new("a/data.pkl", b"\x80\x02N.")));
     assert_eq!(member_fault(twice), MemberFault::Duplicate);
     let twice_numbered = with(&|all| all.push(Record::new("a/data/0", &[1; 16])));
@@ -199,7 +206,10 @@ fn records_that_readers_see_differently() {
     let method = with(&|all| all[1].method = 99);
     assert_eq!(member_fault(method), MemberFault::Compression(99));
     let sizes = with(&|all| all[1].bytes = 12);
-    assert!(matches!(member_fault(sizes), MemberFault::StoredSizes { .. }));
+    assert!(matches!(
+        member_fault(sizes),
+        MemberFault::StoredSizes { .. }
+    ));
     let crc = with(&|all| all[0].crc ^= 1);
     assert!(matches!(member_fault(crc), MemberFault::Crc { .. }));
     let version_crc = with(&|all| all[2].crc ^= 1);
@@ -234,7 +244,10 @@ fn compressed_records() {
     assert!(verify(&source, &checkpoint).unwrap().is_empty());
 
     all[0].bytes = 4000 * u32::try_from(all[0].stored.len()).unwrap();
-    assert!(matches!(member_fault(zip(&all)), MemberFault::ForgedSize { .. }));
+    assert!(matches!(
+        member_fault(zip(&all)),
+        MemberFault::ForgedSize { .. }
+    ));
     all[0] = Record::deflated("a/data.pkl", &pickle);
     all[0].bytes += 1;
     assert!(matches!(member_fault(zip(&all)), MemberFault::Inflate(_)));
@@ -271,7 +284,9 @@ fn one_bit_flipped_never_changes_the_list_silently() {
     for bit in 0..whole.len() * 8 {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let Ok(checkpoint) = read(bytes) else { continue };
+        let Ok(checkpoint) = read(bytes) else {
+            continue;
+        };
         let same = checkpoint.tensors() == truth.tensors();
         assert!(same || !checkpoint.findings().is_empty(), "bit {bit}");
     }
@@ -279,29 +294,58 @@ fn one_bit_flipped_never_changes_the_list_silently() {
 
 #[test]
 fn tensors_that_cannot_be() {
-    let w = |offset: &[u8], size: &[u8], stride: &[u8]| archive(&dict_of(&tensor(offset, size, stride)));
+    let w = |offset: &[u8], size: &[u8], stride: &[u8]| {
+        archive(&dict_of(&tensor(offset, size, stride)))
+    };
     let negative = |fault| matches!(fault, TensorFault::Negative { .. });
-    assert!(negative(tensor_fault(w(b"J\xff\xff\xff\xff", b"K\x04\x85", b"K\x01\x85"))));
-    assert!(negative(tensor_fault(w(b"K\x00", b"J\xff\xff\xff\xff\x85", b"K\x01\x85"))));
-    assert!(negative(tensor_fault(w(b"K\x00", b"K\x04\x85", b"J\xff\xff\xff\xff\x85"))));
+    assert!(negative(tensor_fault(w(
+        b"J\xff\xff\xff\xff",
+        b"K\x04\x85",
+        b"K\x01\x85"
+    ))));
+    assert!(negative(tensor_fault(w(
+        b"K\x00",
+        b"J\xff\xff\xff\xff\x85",
+        b"K\x01\x85"
+    ))));
+    assert!(negative(tensor_fault(w(
+        b"K\x00",
+        b"K\x04\x85",
+        b"J\xff\xff\xff\xff\x85"
+    ))));
     let outside = w(b"K\x01", b"K\x04\x85", b"K\x01\x85");
     assert!(matches!(
         tensor_fault(outside),
-        TensorFault::OutOfStorage { needed_bytes: 20, storage_bytes: 16 }
+        TensorFault::OutOfStorage {
+            needed_bytes: 20,
+            storage_bytes: 16
+        }
     ));
     let huge = b"\x8a\x08\0\0\0\0\0\0\0\x40".as_slice();
     let mut size = b"(".to_vec();
     size.extend(huge.repeat(4));
     size.push(b't');
-    assert_eq!(tensor_fault(w(b"K\x00", &size, b"(K\x01K\x01K\x01K\x01t")), TensorFault::TooLarge);
+    assert_eq!(
+        tensor_fault(w(b"K\x00", &size, b"(K\x01K\x01K\x01K\x01t")),
+        TensorFault::TooLarge
+    );
     let long = b"\x8a\x09\0\0\0\0\0\0\0\0\x01\x85";
-    assert_eq!(tensor_fault(w(b"K\x00", long, b"K\x01\x85")), TensorFault::TooLarge);
+    assert_eq!(
+        tensor_fault(w(b"K\x00", long, b"K\x01\x85")),
+        TensorFault::TooLarge
+    );
     let strides = w(b"K\x00", b"K\x04\x85", b"K\x01K\x01\x86");
-    assert!(matches!(read(strides), Err(FormatError::Model(ModelError::StrideCount { .. }))));
+    assert!(matches!(
+        read(strides),
+        Err(FormatError::Model(ModelError::StrideCount { .. }))
+    ));
     let mut many = b"(".to_vec();
     many.extend(b"K\x01".repeat(65));
     many.push(b't');
-    assert_eq!(tensor_fault(w(b"K\x00", &many, &many)), TensorFault::Dimensions(65));
+    assert_eq!(
+        tensor_fault(w(b"K\x00", &many, &many)),
+        TensorFault::Dimensions(65)
+    );
     let text = w(b"K\x00", b"U\x014\x85", b"K\x01\x85");
     assert!(matches!(tensor_fault(text), TensorFault::Argument { .. }));
 }
@@ -324,17 +368,27 @@ fn storages_that_cannot_be() {
         tensor_fault(change(b"ctorch\nFloatStorage", b"cevil\nFloatStorage")),
         TensorFault::UnknownDType("evil.FloatStorage".to_owned())
     );
-    assert_eq!(tensor_fault(change(b"U\x010", b"U\x011")), TensorFault::NoRecord("data/1".to_owned()));
+    assert_eq!(
+        tensor_fault(change(b"U\x010", b"U\x011")),
+        TensorFault::NoRecord("data/1".to_owned())
+    );
     assert!(matches!(
         tensor_fault(change(b"cpuK\x04", b"cpuK\x05")),
-        TensorFault::ShortRecord { needed_bytes: 20, record_bytes: 16, .. }
+        TensorFault::ShortRecord {
+            needed_bytes: 20,
+            record_bytes: 16,
+            ..
+        }
     ));
     assert!(matches!(
         tensor_fault(change(b"cpuK\x04", b"cpuJ\xff\xff\xff\xff")),
         TensorFault::Negative { .. }
     ));
     assert_eq!(
-        tensor_fault(change(b"cpuK\x04", b"cpu\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f")),
+        tensor_fault(change(
+            b"cpuK\x04",
+            b"cpu\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f"
+        )),
         TensorFault::TooLarge
     );
 }
@@ -342,10 +396,22 @@ fn storages_that_cannot_be() {
 #[test]
 fn pickles_that_cannot_be() {
     let fault = |pickle: &[u8]| pickle_fault(archive(pickle));
-    assert!(matches!(fault(b"\x80\x02}"), PickleErrorKind::Truncated { .. }));
-    assert!(matches!(fault(b"\x80\x63N."), PickleErrorKind::Protocol(0x63)));
-    assert!(matches!(fault(b"\x80\x02\xff."), PickleErrorKind::UnknownOpcode(0xff)));
-    assert!(matches!(fault(b"\x80\x02h\x05."), PickleErrorKind::NoMemo(5)));
+    assert!(matches!(
+        fault(b"\x80\x02}"),
+        PickleErrorKind::Truncated { .. }
+    ));
+    assert!(matches!(
+        fault(b"\x80\x63N."),
+        PickleErrorKind::Protocol(0x63)
+    ));
+    assert!(matches!(
+        fault(b"\x80\x02\xff."),
+        PickleErrorKind::UnknownOpcode(0xff)
+    ));
+    assert!(matches!(
+        fault(b"\x80\x02h\x05."),
+        PickleErrorKind::NoMemo(5)
+    ));
     let mut globals = b"\x80\x02".to_vec();
     for i in 0..70_000 {
         globals.extend(format!("cm{i}\nn\n0").as_bytes());
@@ -375,7 +441,10 @@ fn references_that_multiply() {
     empty.push(b'.');
     full.push(b'.');
     assert!(read(archive(&empty)).unwrap().tensors().is_empty());
-    assert!(matches!(read(archive(&full)), Err(FormatError::Limit { .. })));
+    assert!(matches!(
+        read(archive(&full)),
+        Err(FormatError::Limit { .. })
+    ));
     // Every list holds every list.
     let mut graph = b"\x80\x02".to_vec();
     for i in 0..30 {
@@ -387,7 +456,10 @@ fn references_that_multiply() {
         graph.extend(b"e0");
     }
     graph.extend(b"h\x00.");
-    assert!(matches!(read(archive(&graph)), Err(FormatError::Limit { .. })));
+    assert!(matches!(
+        read(archive(&graph)),
+        Err(FormatError::Limit { .. })
+    ));
 }
 
 #[test]
@@ -402,7 +474,10 @@ fn names_that_multiply() {
     deep.push(b'N');
     deep.extend([b's'; 6000]);
     deep.push(b'.');
-    assert!(matches!(read(archive(&deep)), Err(FormatError::Limit { .. })));
+    assert!(matches!(
+        read(archive(&deep)),
+        Err(FormatError::Limit { .. })
+    ));
 }
 
 #[test]
@@ -410,18 +485,36 @@ fn verdicts() {
     let verdict = |pickle: &[u8]| read(archive(pickle)).unwrap().security().verdict;
     assert_eq!(verdict(b"\x80\x02}."), Verdict::Clean);
     assert_eq!(verdict(b"\x80\x02cos\nsystem\n."), Verdict::Dangerous);
-    assert_eq!(verdict(b"\x80\x02cos\nsystem\n(U\x02lstR."), Verdict::Dangerous);
-    assert_eq!(verdict(b"\x80\x02(U\x02lsios\nsystem\n."), Verdict::Dangerous);
+    assert_eq!(
+        verdict(b"\x80\x02cos\nsystem\n(U\x02lstR."),
+        Verdict::Dangerous
+    );
+    assert_eq!(
+        verdict(b"\x80\x02(U\x02lsios\nsystem\n."),
+        Verdict::Dangerous
+    );
     assert_eq!(verdict(b"\x80\x02\x82\x01."), Verdict::Dangerous);
-    assert_eq!(verdict(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93."), Verdict::Dangerous);
+    assert_eq!(
+        verdict(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93."),
+        Verdict::Dangerous
+    );
     assert_eq!(verdict(b"\x80\x02cmine\nNet\n)\x81."), Verdict::Suspicious);
     // Attributes of an allowed class itself are set.
-    assert_eq!(verdict(b"\x80\x02ccollections\nOrderedDict\n}b."), Verdict::Dangerous);
+    assert_eq!(
+        verdict(b"\x80\x02ccollections\nOrderedDict\n}b."),
+        Verdict::Dangerous
+    );
     // A second pickle behind the first, and one in a record of its own.
-    assert_eq!(verdict(b"\x80\x02}.\x80\x02cos\nsystem\n."), Verdict::Suspicious);
+    assert_eq!(
+        verdict(b"\x80\x02}.\x80\x02cos\nsystem\n."),
+        Verdict::Suspicious
+    );
     let mut all = records(b"\x80\x02}.");
     all.push(Record::new("a/extra.pkl", b"\x80\x02cos\nsystem\n."));
-    assert_eq!(read(zip(&all)).unwrap().security().verdict, Verdict::Suspicious);
+    assert_eq!(
+        read(zip(&all)).unwrap().security().verdict,
+        Verdict::Suspicious
+    );
     // Weights that look like a pickle are weights.
     let mut all = records(&dict_of(&plain()));
     all[1] = Record::new("a/data/0", b"cos\nsystem\n(U\x02ls");
@@ -449,17 +542,32 @@ fn legacy_files_that_cannot_be() {
     };
     let keys = b"\x80\x02]U\x010a.";
     assert_eq!(read(with(4, &[0; 16], keys)).unwrap().tensors().len(), 1);
-    assert!(matches!(read(with(5, &[0; 20], keys)), Err(FormatError::Structure { .. })));
-    assert!(matches!(read(with(-4, &[0; 16], keys)), Err(FormatError::Structure { .. })));
-    assert!(matches!(read(with(1 << 40, &[0; 16], keys)), Err(FormatError::Structure { .. })));
-    assert!(matches!(read(with(4, &[0; 15], keys)), Err(FormatError::Truncated { .. })));
+    assert!(matches!(
+        read(with(5, &[0; 20], keys)),
+        Err(FormatError::Structure { .. })
+    ));
+    assert!(matches!(
+        read(with(-4, &[0; 16], keys)),
+        Err(FormatError::Structure { .. })
+    ));
+    assert!(matches!(
+        read(with(1 << 40, &[0; 16], keys)),
+        Err(FormatError::Structure { .. })
+    ));
+    assert!(matches!(
+        read(with(4, &[0; 15], keys)),
+        Err(FormatError::Truncated { .. })
+    ));
     assert!(matches!(
         read(with(4, &[0; 16], b"\x80\x02]U\x011a.")),
         Err(FormatError::Structure { .. })
     ));
     assert!(read(with(4, &[0; 16], b"\x80\x02].")).is_err());
     let trailing = with(4, b"0123456789abcdef\x80\x02cos\nsystem\n.", keys);
-    assert_eq!(read(trailing).unwrap().security().verdict, Verdict::Suspicious);
+    assert_eq!(
+        read(trailing).unwrap().security().verdict,
+        Verdict::Suspicious
+    );
     let whole = with(4, &[0; 16], keys);
     for length in 0..whole.len() {
         assert!(read(whole[..length].to_vec()).is_err(), "cut at {length}");
@@ -478,7 +586,10 @@ fn safetensors_that_cannot_be() {
     assert_eq!(read(file(one, &[0; 4])).unwrap().tensors().len(), 1);
     let structure = |bytes| matches!(read(bytes), Err(FormatError::Structure { .. }));
     assert!(structure(file(one, &[0; 5])));
-    assert!(matches!(read(file(one, &[0; 3])), Err(FormatError::Truncated { .. })));
+    assert!(matches!(
+        read(file(one, &[0; 3])),
+        Err(FormatError::Truncated { .. })
+    ));
     for (from, to) in [
         ("F32", "F31"),
         ("[1]", "[2]"),
@@ -525,5 +636,8 @@ fn inputs_are_plain_values() {
     let storage = &inputs.storages[tensor.storage.index()];
     assert_eq!(storage_bytes(&source, storage).unwrap().len(), 16);
     let call = Source::from_bytes(Path::new("test"), archive(b"\x80\x02cos\nsystem\n)R."));
-    assert!(matches!(read_inputs(&call), Err(FormatError::Structure { .. })));
+    assert!(matches!(
+        read_inputs(&call),
+        Err(FormatError::Structure { .. })
+    ));
 }

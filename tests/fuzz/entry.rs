@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use inspect_checkpoint::checkpoint::Checkpoint;
-use inspect_checkpoint::format::{FormatError, ReadOptions, pickle, read_inputs, read_source, verify};
+use inspect_checkpoint::format::{
+    FormatError, ReadOptions, pickle, read_inputs, read_source, verify,
+};
 use inspect_checkpoint::source::Source;
 
 /// The target of this name; `None` when there is no such target.
@@ -30,10 +32,17 @@ pub fn file(data: &[u8]) {
 
 /// Bytes as a pickle alone.
 pub fn machine(data: &[u8]) {
-    let Ok(pickle) = pickle::parse(data) else { return };
+    let Ok(pickle) = pickle::parse(data) else {
+        return;
+    };
     assert!(pickle.consumed() <= data.len());
     for id in pickle.ids() {
-        let _ = (pickle.repr(id), pickle.kind(id), pickle.plain_key(id), pickle.text(id));
+        let _ = (
+            pickle.repr(id),
+            pickle.kind(id),
+            pickle.plain_key(id),
+            pickle.text(id),
+        );
         for item in pickle.items(id) {
             assert!(item.index() < pickle.len());
         }
@@ -43,7 +52,11 @@ pub fn machine(data: &[u8]) {
 
 /// Bytes as the pickle of a `torch.save` archive that is otherwise in order.
 pub fn object(data: &[u8]) {
-    let records = [("a/data.pkl", data), ("a/data/0", &[0; 64]), ("a/data/1", &[0; 8])];
+    let records = [
+        ("a/data.pkl", data),
+        ("a/data/0", &[0; 64]),
+        ("a/data/1", &[0; 8]),
+    ];
     file(&archive(&records));
 }
 

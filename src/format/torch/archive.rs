@@ -204,6 +204,8 @@ impl<'a> TorchArchive<'a> {
         );
         let graph = Graph::new(&pickle);
         let mut rows = Rows::new(member.stored_bytes);
+        rows.reserve(self.archive.members().len());
+        reading.data.reserve(self.archive.members().len());
         let context = Context {
             member: "data.pkl",
             records: &self.folder("data"),
@@ -241,6 +243,8 @@ impl<'a> TorchArchive<'a> {
         trailing(&pickle, member, "data.pkl", &mut reading.watch);
         let graph = Graph::new(&pickle);
         let mut rows = Rows::new(member.stored_bytes);
+        rows.reserve(self.archive.members().len());
+        reading.data.reserve(self.archive.members().len());
         let context = Context {
             member: "data.pkl",
             records: &self.folder("data"),

@@ -82,6 +82,11 @@ impl Rows {
         }
     }
 
+    /// Makes room for about this many tensors.
+    pub(crate) fn reserve(&mut self, tensors: usize) {
+        self.tensors.reserve(tensors);
+    }
+
     /// How many things have been found.
     pub(crate) fn len(&self) -> usize {
         self.tensors

@@ -115,6 +115,12 @@ impl StorageTable {
         Ok((id, storage.bytes()))
     }
 
+    /// Makes room for the storages of an archive with this many records.
+    pub(crate) fn reserve(&mut self, records: usize) {
+        self.storages.reserve(records);
+        self.by_number.reserve(records);
+    }
+
     /// From here on keys mean the records of another folder.
     pub(crate) fn enter_folder(&mut self) {
         self.by_key.clear();

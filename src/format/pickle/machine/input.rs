@@ -1,7 +1,7 @@
 //! Reading the input, the stack and the memo.
 
 use super::super::{Kind, NodeId, Span, slice};
-use super::Machine;
+use super::{Machine, NO_NODE};
 use crate::limits;
 
 impl<'b> Machine<'b> {
@@ -135,17 +135,21 @@ impl<'b> Machine<'b> {
         let old = if index < limits::MEMO_TABLE_SLOTS && index <= reach {
             let slot = usize::try_from(index).unwrap_or(usize::MAX);
             if slot == self.memo.len() {
-                self.budget.push(&mut self.memo, Some(top))?;
+                self.budget.push(&mut self.memo, top)?;
                 // A far entry may hold this index from before the table reached it.
                 self.take_far(index)
             } else {
                 if slot > self.memo.len() {
                     let more = slot.saturating_add(1).saturating_sub(self.memo.len());
                     self.budget.reserve(&mut self.memo, more)?;
-                    self.memo.resize(slot.saturating_add(1), None);
+                    self.memo.resize(slot.saturating_add(1), NO_NODE);
                 }
                 let far = self.take_far(index);
-                let near = self.memo.get_mut(slot).and_then(|s| s.replace(top));
+                let near = self
+                    .memo
+                    .get_mut(slot)
+                    .map(|s| std::mem::replace(s, top))
+                    .filter(|old| *old != NO_NODE);
                 near.or(far)
             }
         } else {
@@ -172,7 +176,8 @@ impl<'b> Machine<'b> {
     pub(super) fn get(&mut self, index: u64) -> Result<(), Kind> {
         let near = usize::try_from(index)
             .ok()
-            .and_then(|slot| self.memo.get(slot).copied().flatten());
+            .and_then(|slot| self.memo.get(slot).copied())
+            .filter(|id| *id != NO_NODE);
         let found = near.or_else(|| self.far_memo.get(&index).copied());
         self.push(found.ok_or(Kind::NoMemo(index))?)
     }

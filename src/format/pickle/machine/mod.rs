@@ -108,6 +108,16 @@ const TRUE: NodeId = NodeId(2);
 const EMPTY_TUPLE: NodeId = NodeId(3);
 const FIRST_SMALL_INT: u32 = 4;
 
+/// No value: the arena never grows this large.
+const NO_NODE: NodeId = NodeId(u32::MAX);
+
+/// Bytes of pickle for each value and memo entry, and for each item of a container, in state_dicts.
+const BYTES_PER_NODE: usize = 14;
+const BYTES_PER_ITEM: usize = 8;
+
+/// The most that room is made for ahead of need.
+const RESERVED: usize = 1 << 22;
+
 struct Machine<'b> {
     data: &'b [u8],
     position: usize,
@@ -116,7 +126,8 @@ struct Machine<'b> {
     marks: Vec<usize>,
     /// Values below this height belong to an enclosing mark.
     fence: usize,
-    memo: Vec<Option<NodeId>>,
+    /// [`NO_NODE`] where nothing was put.
+    memo: Vec<NodeId>,
     far_memo: HashMap<u64, NodeId>,
     memo_entries: u64,
     nodes: Vec<Node>,
@@ -142,6 +153,10 @@ impl<'b> Machine<'b> {
             Node::Tuple(empty),
         ];
         nodes.extend((0..256).map(Node::Int));
+        // What the pickle of a state_dict needs. Memory that is not used in the end is never touched.
+        nodes.reserve((data.len() / BYTES_PER_NODE).min(RESERVED));
+        let memo = Vec::with_capacity((data.len() / BYTES_PER_NODE).min(RESERVED));
+        let items = Vec::with_capacity((data.len() / BYTES_PER_ITEM).min(RESERVED));
         Machine {
             data,
             position: 0,
@@ -149,11 +164,11 @@ impl<'b> Machine<'b> {
             stack: Vec::new(),
             marks: Vec::new(),
             fence: 0,
-            memo: Vec::new(),
+            memo,
             far_memo: HashMap::new(),
             memo_entries: 0,
             nodes,
-            items: Vec::new(),
+            items,
             containers: Vec::new(),
             decoded: Vec::new(),
             globals: Vec::new(),
