@@ -21,7 +21,9 @@ fn simulated() -> bool {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name)
 }
 
 fn inspect(file: &str, args: &[&str]) -> Output {
@@ -51,7 +53,11 @@ fn estimate(file: &str, args: &[&str], exit: i32) -> Value {
 /// The categories at the peak, rounding and cache add up to what is reserved, and so does the list of live tensors.
 fn adds_up(estimate: &Value) {
     let peak = &estimate["at_peak"];
-    let bytes = |key: &str| peak[key].as_u64().unwrap_or_else(|| panic!("{key} in {peak}"));
+    let bytes = |key: &str| {
+        peak[key]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{key} in {peak}"))
+    };
     let categories = [
         "parameters",
         "buffers",
@@ -64,15 +70,34 @@ fn adds_up(estimate: &Value) {
         "other",
     ];
     let requested: u64 = categories.into_iter().map(bytes).sum();
-    assert_eq!(requested + bytes("rounding") + bytes("cached_free"), bytes("reserved_bytes"));
-    let live: u64 = peak["live"].as_array().unwrap().iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(
+        requested + bytes("rounding") + bytes("cached_free"),
+        bytes("reserved_bytes")
+    );
+    let live: u64 = peak["live"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["bytes"].as_u64().unwrap())
+        .sum();
     assert_eq!(live, requested);
     let phases = estimate["phases"].as_array().unwrap();
-    let highest = phases.iter().map(|phase| phase["peak_allocated_bytes"].as_u64().unwrap()).max();
+    let highest = phases
+        .iter()
+        .map(|phase| phase["peak_allocated_bytes"].as_u64().unwrap())
+        .max();
     assert_eq!(highest, estimate["peak_allocated_bytes"].as_u64());
     for phase in phases {
-        let order = ["peak_requested_bytes", "peak_allocated_bytes", "peak_active_bytes", "peak_reserved_bytes"];
-        let values: Vec<u64> = order.iter().map(|key| phase[*key].as_u64().unwrap()).collect();
+        let order = [
+            "peak_requested_bytes",
+            "peak_allocated_bytes",
+            "peak_active_bytes",
+            "peak_reserved_bytes",
+        ];
+        let values: Vec<u64> = order
+            .iter()
+            .map(|key| phase[*key].as_u64().unwrap())
+            .collect();
         assert!(values.is_sorted(), "{phase}");
     }
 }
@@ -93,8 +118,14 @@ fn inference_peaks_are_those_of_pytorch() {
     ] {
         let estimate = estimate(file, &[input, SIM].concat(), 0);
         assert_eq!(estimate["basis"], "cuda-sim");
-        assert_eq!(estimate["peak_allocated_bytes"], allocated, "{file} {input:?}");
-        assert_eq!(estimate["peak_reserved_bytes"], reserved, "{file} {input:?}");
+        assert_eq!(
+            estimate["peak_allocated_bytes"], allocated,
+            "{file} {input:?}"
+        );
+        assert_eq!(
+            estimate["peak_reserved_bytes"], reserved,
+            "{file} {input:?}"
+        );
         assert_eq!(estimate["peak_phase"], "forward");
     }
 }
@@ -104,7 +135,11 @@ fn training_peaks_are_those_of_pytorch() {
     if !simulated() {
         return;
     }
-    let estimate = estimate("vgg16.pt", &[&IMAGES[..], &SIM, &["--train", "--optimizer", "adamw"]].concat(), 0);
+    let estimate = estimate(
+        "vgg16.pt",
+        &[&IMAGES[..], &SIM, &["--train", "--optimizer", "adamw"]].concat(),
+        0,
+    );
     // torch.optim.AdamW in its multi-tensor form, as it runs on CUDA.
     assert_eq!(estimate["peak_allocated_bytes"], 2_797_484_544_u64);
     assert_eq!(estimate["peak_reserved_bytes"], 3_338_665_984_u64);
@@ -154,7 +189,11 @@ fn what_fits_has_a_margin() {
     if !simulated() {
         return;
     }
-    let estimate = estimate("resnet18.pt", &[&IMAGE[..], &SIM, &["--memory", "8GiB"]].concat(), 0);
+    let estimate = estimate(
+        "resnet18.pt",
+        &[&IMAGE[..], &SIM, &["--memory", "8GiB"]].concat(),
+        0,
+    );
     assert_eq!(estimate["fits"], true);
     let context = estimate["context_bytes"].as_u64().unwrap();
     let reserved = estimate["peak_reserved_bytes"].as_u64().unwrap();
@@ -166,7 +205,12 @@ fn the_allocators_settings_change_what_is_reserved() {
     if !simulated() {
         return;
     }
-    let args = [&IMAGE[..], &SIM, &["--alloc-conf", "expandable_segments:True"]].concat();
+    let args = [
+        &IMAGE[..],
+        &SIM,
+        &["--alloc-conf", "expandable_segments:True"],
+    ]
+    .concat();
     let expandable = estimate("resnet18.pt", &args, 0);
     assert_eq!(expandable["peak_allocated_bytes"], 57_037_824_u64);
     assert!(expandable["peak_reserved_bytes"].as_u64().unwrap() < 71_303_168);
@@ -178,8 +222,17 @@ fn a_hopper_card_has_the_larger_workspace() {
         return;
     }
     let workspace = |profile: &str| {
-        let args = ["--input", "4x16", "--device", "cuda-sim", "--profile", profile];
-        estimate("mlp.pt", &args, 0)["at_peak"]["workspaces"].as_u64().unwrap()
+        let args = [
+            "--input",
+            "4x16",
+            "--device",
+            "cuda-sim",
+            "--profile",
+            profile,
+        ];
+        estimate("mlp.pt", &args, 0)["at_peak"]["workspaces"]
+            .as_u64()
+            .unwrap()
     };
     assert!(workspace("h100") >= 32 << 20);
     assert!(workspace("rtx-4090") < 32 << 20);

@@ -43,14 +43,14 @@ pub(crate) struct TorchArchive<'a> {
 /// Storages as records of a folder of the archive.
 struct Folder<'t, 'a> {
     torch: &'t TorchArchive<'a>,
-    folder: &'static str,
+    name: &'static str,
     /// Whether the archive keeps the folder's records by number.
     numbered: bool,
 }
 
 impl Records for Folder<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let member = compact_str::format_compact!("{}/{}", self.folder, declared.key);
+        let member = compact_str::format_compact!("{}/{}", self.name, declared.key);
         let number = canonical_number(declared.key).filter(|_| self.numbered);
         let record = match number {
             Some(number) => self.torch.archive.numbered_member(number),
@@ -126,7 +126,7 @@ impl<'a> TorchArchive<'a> {
         });
         Folder {
             torch: self,
-            folder,
+            name: folder,
             numbered,
         }
     }
