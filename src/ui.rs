@@ -89,13 +89,18 @@ impl Ui {
             .max(MIN_WIDTH)
     }
 
-    /// `error: ...`, its causes one a line, and at most one hint.
-    pub fn error(&self, message: &str, causes: &[String], hint: Option<&str>) {
+    /// `error: ...`, its causes one a line, what another program said about it, and at most one hint.
+    pub fn error(&self, message: &str, causes: &[String], quoted: &[String], hint: Option<&str>) {
         let message = escape(message);
         let mut text = format!("{} {message}\n", self.label("error", AnsiColor::Red));
         for cause in causes {
             text.push_str("  caused by: ");
             text.push_str(&escape(cause));
+            text.push('\n');
+        }
+        for (index, line) in quoted.iter().enumerate() {
+            text.push_str(if index == 0 { "  caused by: " } else { "    " });
+            text.push_str(&escape(line));
             text.push('\n');
         }
         if let Some(hint) = hint {

@@ -198,6 +198,20 @@ fn what_cannot_be_run_is_said_and_listed() {
 }
 
 #[test]
+fn what_the_engine_quotes_stands_under_its_error() {
+    let failed = r#"{"type":"failed","kind":"model_error","message":"it raised","detail":["Traceback:","  line 1"]}"#;
+    let engine = Engine::new(&format!("{}\necho '{failed}'", hello()));
+    let mut command = inspect(&["fixtures/mlp.pt", "--input", "1x16", "--format", "csv"]);
+    let said = Said::of(
+        &command
+            .env("INSPECT_ENGINE", engine.path())
+            .output()
+            .unwrap(),
+    );
+    check!("run_model_error", said);
+}
+
+#[test]
 fn a_report_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.csv");

@@ -90,8 +90,12 @@ impl Failure {
         let mut said = self.error.to_string();
         causes
             .retain(|cause| !std::mem::replace(&mut said, cause.clone()).ends_with(cause.as_str()));
-        causes.extend(self.details.iter().cloned());
-        ui.error(&self.error.to_string(), &causes, self.hint.as_deref());
+        ui.error(
+            &self.error.to_string(),
+            &causes,
+            &self.details,
+            self.hint.as_deref(),
+        );
     }
 }
 

@@ -21,6 +21,13 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long an engine may take to end after its last line.
 const END_GRACE: Duration = Duration::from_secs(3);
 
+/// What the C++ library and the dynamic linker say when the system refuses them memory.
+const NO_MEMORY: [&str; 3] = [
+    "bad_alloc",
+    "Cannot allocate memory",
+    "cannot allocate memory",
+];
+
 /// Receives what an engine says while it works.
 pub trait Observer {
     /// How far it is.
@@ -254,6 +261,14 @@ impl Conversation<'_> {
 
     fn died(&mut self, said_hello: bool, exit: Exit) -> EngineError {
         let stderr = self.process.stderr_end();
+        let short = NO_MEMORY.iter().any(|words| stderr.contains(words));
+        if let (Some(limit), true) = (self.options.memory_limit, short) {
+            return EngineError::OutOfLimit {
+                limit,
+                stage: self.stage.clone(),
+                stderr,
+            };
+        }
         if said_hello {
             EngineError::Crashed {
                 exit,

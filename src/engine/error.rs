@@ -153,6 +153,16 @@ pub enum EngineError {
         /// The end of its stderr.
         stderr: String,
     },
+    /// It ended because the memory it may have was not enough.
+    #[error("the engine ran out of memory while {stage}: it may have {} bytes", .limit)]
+    OutOfLimit {
+        /// The limit.
+        limit: u64,
+        /// What it had last said it was doing.
+        stage: String,
+        /// The end of its stderr.
+        stderr: String,
+    },
     /// It took longer than the user allows.
     #[error("the engine did not finish within {}, while {stage}", seconds(*.limit))]
     Timeout {
@@ -187,6 +197,7 @@ impl EngineError {
         match self {
             EngineError::NoHello { stderr, .. }
             | EngineError::HelloTimeout { stderr, .. }
+            | EngineError::OutOfLimit { stderr, .. }
             | EngineError::Crashed { stderr, .. } => last_lines(stderr),
             EngineError::Failed(failed) => failed.detail.clone(),
             _ => Vec::new(),
@@ -213,6 +224,7 @@ impl EngineError {
                 exit: Exit::Signal(9),
                 ..
             } => "the system kills a program so when memory runs out; a smaller input needs less",
+            EngineError::OutOfLimit { .. } => "allow more with `--memory-limit`",
             EngineError::Timeout { .. } => "allow more with `--timeout`",
             EngineError::Failed(failed) => return failed_hint(failed),
             _ => return None,

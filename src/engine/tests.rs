@@ -472,3 +472,26 @@ fn a_line_without_end_is_given_up() {
         "{error}"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_engine_that_runs_out_of_its_memory() {
+    let script = format!(
+        "{}\necho \"  what():  std::bad_alloc\" >&2; kill -ABRT $$",
+        hello()
+    );
+    let limit = |options: &mut EngineOptions| options.memory_limit = Some(1 << 30);
+    let error = run_with(&script, limit, &mut Seen::default()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            EngineError::OutOfLimit {
+                limit: 1_073_741_824,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = run(&script).unwrap_err();
+    assert!(matches!(error, EngineError::Crashed { .. }), "{error}");
+}

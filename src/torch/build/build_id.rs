@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 /// Files that define what front and engine say to each other; a change in any of them makes another build id.
-const WIRE: [&str; 4] = [
-    "Cargo.toml",
+const WIRE: [&str; 3] = [
     "src/engine/protocol.rs",
-    "src/trace.rs",
-    "src/trace",
+    "src/trace/args.rs",
+    "src/trace/mod.rs",
 ];
 
 /// Tells rustc `INSPECT_BUILD_ID`, the package's version and a hash of the files in [`WIRE`].
