@@ -341,6 +341,14 @@ def run_of(name: str, module: nn.Module, arguments: tuple, specs: list[str]) -> 
         for row in facts["modules"]:
             if row["path"].count(".") > 2:
                 row |= {"calls": 0, "outputs": [], "flops": 0}
+    if name == "shared_module":
+        # Hooks know one module, a run sees one call under each parent; the parameters are the first one's.
+        rows = facts["modules"]
+        left = next(index for index, row in enumerate(rows) if row["path"] == "left.0")
+        one = rows[left - 1]["flops"]
+        rows[left] |= {"calls": 1, "flops": one}
+        right = next(index for index, row in enumerate(rows) if row["path"] == "right")
+        rows.insert(right + 1, rows[left] | {"path": "right.0", "parameters": {"numel": 0, "bytes": 0}})
     if name in ("lstm_tagger", "gru", "many_calls"):
         # PyTorch's counter has no formula for the fused recurrent ops; the matrix products in them, by hand.
         gates = {"lstm_tagger": lstm_flops(), "gru": 5 * 2 * (2 * 24 * 4 + 2 * 24 * 8), "many_calls": 6 * 2 * (2 * 12 * 4 + 2 * 12 * 4) + 2 * 2 * 4 * 2}[name]
