@@ -147,6 +147,9 @@ pub enum AllocConfError {
     /// A backend that is neither `native` nor `cudaMallocAsync`.
     #[error("Unknown allocator backend, options are native and cudaMallocAsync")]
     UnknownBackend,
+    /// A pinned reserve segment of nothing.
+    #[error("Pinned reserve segment size has to be greater than 0")]
+    ReserveSegment,
     /// A thread count that is no power of two.
     #[error("Number of register threads has to be power of 2, got {0}")]
     RegisterThreads(u64),
@@ -180,7 +183,8 @@ impl AllocConf {
         Ok(conf)
     }
 
-    /// The large segment size counts for the other keys' limits wherever it stands, so it is looked up first.
+    /// The large segment size counts for the other keys' limits wherever it stands, so it is looked up first; the last
+    /// one wins.
     fn read_large_segment(&mut self, tokens: &Tokens) -> Result<(), AllocConfError> {
         for index in 0..tokens.len() {
             if tokens.get(index)? == "large_segment_size_mb" {
@@ -189,7 +193,6 @@ impl AllocConf {
                     return Err(AllocConfError::LargeSegmentTooSmall);
                 }
                 self.large_segment_bytes = mebibytes(mib);
-                return Ok(());
             }
         }
         Ok(())
@@ -277,7 +280,9 @@ impl AllocConf {
                     value
                 }
                 "pinned_reserve_segment_size_mb" => {
-                    tokens.unsigned(value)?;
+                    if tokens.unsigned(value)? == 0 {
+                        return Err(AllocConfError::ReserveSegment);
+                    }
                     value
                 }
                 "per_process_memory_fraction" => {

@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::MIB;
+use super::free_list::MAX_ADDRESS;
+use super::{MIB, MIN_BLOCK_BYTES};
 
 /// What the driver rounds every allocation up to.
 const GRANULARITY_BYTES: u64 = 2 * MIB;
 
-/// Where new segments lie, unless a recording says otherwise.
-const FIRST_SEGMENT: u64 = 0x7000_0000_0000;
+/// Where new segments lie, unless a recording says otherwise: the addresses that the simulated CUDA device hands out.
+const FIRST_SEGMENT: u64 = 1 << 49;
 
 /// Where downward placement starts; far enough above [`FIRST_SEGMENT`] for any device.
-const TOP_SEGMENT: u64 = FIRST_SEGMENT + (12 << 40);
+const TOP_SEGMENT: u64 = FIRST_SEGMENT + (128 << 40);
 
 /// Where address ranges of expandable segments start.
-const FIRST_RANGE: u64 = 0x6000_0000_0000;
+const FIRST_RANGE: u64 = TOP_SEGMENT;
 
 /// No address is handed out above this; only a run of exabytes gets here.
 const LAST_ADDRESS: u64 = 1 << 60;
@@ -93,7 +94,8 @@ impl RecordedPlaces {
     /// The first recorded segment of this size that is not taken yet.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let at = self.segments.iter().position(|(_, size)| *size == bytes)?;
-        self.segments.remove(at).map(|(addr, _)| addr)
+        let (addr, _) = self.segments.remove(at)?;
+        is_address(addr).then_some(addr)
     }
 }
 
@@ -174,6 +176,7 @@ impl Device {
     pub(super) fn reserve_range(&mut self, bytes: u64) -> u64 {
         if let Placement::Recorded(places) = &mut self.placement
             && let Some(base) = places.next_range.take()
+            && is_address(base)
         {
             return base;
         }
@@ -182,6 +185,11 @@ impl Device {
         self.next_range = following(base, apart, FIRST_RANGE);
         base
     }
+}
+
+/// Whether a block can lie there; a recording may say anything.
+fn is_address(addr: u64) -> bool {
+    addr.is_multiple_of(MIN_BLOCK_BYTES) && addr < MAX_ADDRESS
 }
 
 /// The address `bytes` above; starts over where a run is so long that addresses end.

@@ -5,8 +5,7 @@
 
 use super::allocator::Allocator;
 use super::block::{Block, BlockId, BlockIndex, BlockState, NONE};
-use super::free_list::{MAX_ADDRESS, MAX_BYTES};
-use super::restore::MAX_TOTAL_BYTES;
+use super::restore::{MAX_TOTAL_BYTES, is_range};
 use super::stats::StatKind;
 use super::{DeviceRange, MIN_BLOCK_BYTES, Pool, PoolId};
 
@@ -69,9 +68,7 @@ impl Allocator {
             bytes,
             stream,
         } = range;
-        let aligned = addr.is_multiple_of(MIN_BLOCK_BYTES) && bytes.is_multiple_of(MIN_BLOCK_BYTES);
-        let possible = (1..=MAX_BYTES).contains(&bytes) && addr < MAX_ADDRESS;
-        if !aligned || !possible || self.reserved_bytes + bytes > MAX_TOTAL_BYTES {
+        if !is_range(addr, bytes) || self.reserved_bytes + bytes > MAX_TOTAL_BYTES {
             return false;
         }
         let list = self.list(id, pool, stream);

@@ -60,13 +60,17 @@ pub enum RestoreError {
 /// Which expandable segment: there is one for each pool and stream.
 pub(super) type RangeKey = (PoolId, Pool, Stream);
 
+/// Whether a segment or page can lie there.
+pub(super) fn is_range(addr: u64, bytes: u64) -> bool {
+    let aligned = addr.is_multiple_of(MIN_BLOCK_BYTES) && bytes.is_multiple_of(MIN_BLOCK_BYTES);
+    aligned && (1..=MAX_BYTES).contains(&bytes) && addr < MAX_ADDRESS
+}
+
 /// What is wrong with a segment's own addresses and blocks, if anything.
 pub(super) fn check_segment(segment: &SegmentView) -> Result<(), RestoreError> {
     let mut expected = segment.addr;
     for block in &segment.blocks {
-        let aligned = block.addr % MIN_BLOCK_BYTES == 0 && block.size_bytes % MIN_BLOCK_BYTES == 0;
-        let in_range = (1..=MAX_BYTES).contains(&block.size_bytes) && block.addr < MAX_ADDRESS;
-        if !aligned || !in_range {
+        if !is_range(block.addr, block.size_bytes) {
             return Err(RestoreError::Unaligned {
                 addr: block.addr,
                 size_bytes: block.size_bytes,

@@ -8,6 +8,9 @@ use std::sync::OnceLock;
 use super::rows::ROW;
 use super::traces::Op;
 
+/// The engine's program, where it was built.
+const ENGINE: Option<&str> = option_env!("CARGO_BIN_EXE_inspect-torch");
+
 /// Where things are: the driver, and what its libraries are called.
 pub(crate) struct Driver {
     program: PathBuf,
@@ -20,6 +23,8 @@ pub(crate) fn driver() -> Option<&'static Driver> {
         .get_or_init(|| match build() {
             Ok(driver) => Some(driver),
             Err(why) => {
+                // With the engine built, everything is there: then a skipped comparison is a failure.
+                assert!(ENGINE.is_none(), "{why}");
                 println!("skipped: {why}");
                 None
             }
@@ -38,10 +43,12 @@ fn build() -> Result<Driver, String> {
     let source = root.join("tests/allocator");
     let headers = torch.join("../nvidia/cu13/include");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("allocator_driver");
+    // Another test program may be running the one from before.
+    let new = program.with_extension(std::process::id().to_string());
     let mut compiler = Command::new("c++");
     compiler
         .args(["-O2", "-std=c++17", "-Wall", "-Wextra", "-o"])
-        .arg(&program)
+        .arg(&new)
         .arg(source.join("driver.cpp"))
         .arg("-I")
         .arg(&source);
@@ -50,7 +57,7 @@ fn build() -> Result<Driver, String> {
     }
     // The stand-in comes first, so that its soname is taken before libc10_cuda.so asks for NVIDIA's.
     compiler.arg("-Wl,--no-as-needed,--allow-shlib-undefined");
-    compiler.arg(stand_in.join("libcudart.so.13"));
+    compiler.args(["libcuda.so.1", "libcudart.so.13"].map(|name| stand_in.join(name)));
     for name in ["libc10_cuda.so", "libc10.so"] {
         compiler.arg(libraries.join(name));
     }
@@ -58,19 +65,23 @@ fn build() -> Result<Driver, String> {
         compiler.arg(format!("-Wl,-rpath,{}", path.display()));
     }
     let output = compiler.output().map_err(|e| format!("c++: {e}"))?;
-    if output.status.success() {
-        Ok(Driver { program })
-    } else {
-        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
+    std::fs::rename(&new, &program).map_err(|e| format!("{}: {e}", program.display()))?;
+    Ok(Driver { program })
 }
 
-/// The folder of the stand-in libraries.
+/// The folder of the stand-in libraries: the build script's, or the one that `INSPECT_CUDA_SIM_LIBRARIES` names.
 fn stand_in() -> Result<PathBuf, String> {
-    let folder = std::env::var_os("INSPECT_CUDA_SIM_LIBRARIES").ok_or(
-        "INSPECT_CUDA_SIM_LIBRARIES does not name the folder of the simulated CUDA runtime",
-    )?;
-    Ok(PathBuf::from(folder))
+    let built = Path::new(env!("OUT_DIR")).join("cuda_sim");
+    let named = std::env::var_os("INSPECT_CUDA_SIM_LIBRARIES").map(PathBuf::from);
+    let folder = named.unwrap_or(built);
+    if folder.join("libcudart.so.13").exists() {
+        Ok(folder)
+    } else {
+        Err(format!("no simulated CUDA runtime in {}", folder.display()))
+    }
 }
 
 impl Driver {
@@ -91,8 +102,6 @@ impl Driver {
             .env("PYTORCH_ALLOC_CONF", settings)
             .env("INSPECT_CUDA_SIM_TOTAL_BYTES", total_bytes.to_string())
             .env("INSPECT_CUDA_SIM_ADDR", order)
-            .env("FAKECUDA_TOTAL_BYTES", total_bytes.to_string())
-            .env("FAKECUDA_ADDR", order)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

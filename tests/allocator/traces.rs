@@ -42,6 +42,7 @@ impl fmt::Display for Op {
 }
 
 /// SplitMix64: small, good enough, and the same on every machine.
+#[derive(Clone)]
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
@@ -128,6 +129,7 @@ const EDGES: [u64; 18] = [
 ];
 
 /// An endless random trace.
+#[derive(Clone)]
 pub(crate) struct Trace {
     numbers: Numbers,
     mix: Mix,

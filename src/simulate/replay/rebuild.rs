@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 
 use super::super::recording::{Action, DeviceRecording, TraceEvent};
-use super::super::restore::{RangeKey, check_segment};
+use super::super::restore::{RangeKey, check_segment, is_range};
 use super::super::{AllocConf, BlockState, BlockView, Pool, PoolId, SegmentView, Stream};
-use super::{Mismatch, Mismatches};
+use super::report::{Mismatch, Mismatches};
+use super::run::device_event;
 use crate::simulate::{MIN_LARGE_BYTES, SMALL_BYTES};
 
 /// The state before the first event.
@@ -127,6 +128,11 @@ impl Rebuild<'_> {
 
     fn undo(&mut self, index: usize, event: &TraceEvent) {
         let end = event.addr.saturating_add(event.bytes);
+        let pages = device_event(event).is_none() || is_range(event.addr, event.bytes);
+        if !pages {
+            self.contradiction(index, event, "no segment lies at such an address");
+            return;
+        }
         match event.action {
             Action::Alloc => {
                 if self.live.remove(&event.addr).is_none() {

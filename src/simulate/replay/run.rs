@@ -39,7 +39,7 @@ pub(super) struct PeakEvents {
 }
 
 /// Segments that a recorded event is about, as the model's own events say it.
-fn device_event(event: &TraceEvent) -> Option<DeviceEvent> {
+pub(super) fn device_event(event: &TraceEvent) -> Option<DeviceEvent> {
     let range = DeviceRange {
         addr: event.addr,
         bytes: event.bytes,
