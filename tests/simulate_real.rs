@@ -16,6 +16,8 @@
 
 mod allocator;
 
+use std::fmt::Write as _;
+
 use allocator::cases::{CASES, Case};
 use allocator::real::{Driver, driver};
 use allocator::rows::{Simulated, column};
@@ -210,7 +212,7 @@ fn shown(conf: &AllocConf) -> String {
         conf.per_process_memory_fraction
     );
     for divisions in conf.roundup_power2_divisions {
-        text.push_str(&format!(" {divisions}"));
+        write!(text, " {divisions}").unwrap();
     }
     text
 }

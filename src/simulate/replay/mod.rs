@@ -30,7 +30,6 @@ pub use report::{
 use super::SegmentView;
 use super::conf::{AllocConf, AllocConfError};
 use super::recording::{Action, RecordedSegment, Recording};
-use report::Mismatches;
 
 /// What to find out besides the replay itself.
 #[derive(Debug, Clone, Default)]
