@@ -7,6 +7,7 @@ mod doctor;
 mod exit;
 mod inspect;
 mod interrupt;
+mod replay;
 mod run;
 mod simulated;
 
@@ -65,6 +66,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
 fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
     match command {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
+        Command::Replay(options) => replay::replay(&options),
         Command::Doctor { json } => doctor::doctor(json, context),
         Command::Completions(shell) => completions(shell),
     }

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use regex::Regex;
 
 use super::input::parse_argument;
-use super::resolve::{ReportFormat, SortKey};
+use super::resolve::{ReplayFormat, ReportFormat, SortKey};
 use super::values::{DurationArg, parse_device, parse_dtype};
 use crate::engine::protocol::{Argument, Device, Loss, Optimizer, OptimizerImpl};
 use crate::estimate::Profile;
@@ -50,11 +50,41 @@ pub struct Cli {
 pub(super) enum RawCommand {
     /// Say what is installed: engine, libtorch, devices.
     Doctor(DoctorArgs),
+    /// Replay a PyTorch memory snapshot or a saved trace on the memory model.
+    Replay(ReplayArgs),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
         shell: Shell,
     },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// A pickle of `torch.cuda.memory._dump_snapshot`, or a saved trace.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// What if the card had this much memory, such as 8GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(super) memory: Option<ByteSize>,
+    /// What if the allocator had these settings, as in PYTORCH_ALLOC_CONF.
+    #[arg(long, value_name = "CONF", value_parser = parse_alloc_conf)]
+    pub(super) alloc_conf: Option<String>,
+    /// Also look for the least memory with which it still runs.
+    #[arg(long)]
+    pub(super) smallest: bool,
+    /// Only the N largest groups of live memory.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) top: Option<u32>,
+    /// The report's format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) format: ReplayFormat,
+    /// Write the report to this file; `-` is stdout.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
+    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
+    pub(super) units: UnitsArg,
 }
 
 #[derive(Debug, Args)]

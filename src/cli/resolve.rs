@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::raw::{Cli, GpuArgs, InspectArgs, RawCommand, RunArgs, ShowArgs, UnitsArg};
+use super::raw::{Cli, GpuArgs, InspectArgs, RawCommand, ReplayArgs, RunArgs, ShowArgs, UnitsArg};
 use crate::engine::protocol::{Argument, Device, Mode};
 use crate::estimate::{DEFAULT_PROFILE, Profile};
 use crate::simulate::{AllocConf, AllocConfError};
@@ -18,6 +18,8 @@ use crate::units::Units;
 pub enum Command {
     /// Look at checkpoints, and perhaps run one.
     Inspect(Box<Inspect>),
+    /// Replay a recording of GPU memory.
+    Replay(Replay),
     /// Say what is installed.
     Doctor {
         /// As JSON.
@@ -25,6 +27,36 @@ pub enum Command {
     },
     /// Print a completion script.
     Completions(clap_complete::Shell),
+}
+
+/// `inspect replay FILE`.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// The snapshot or trace.
+    pub file: PathBuf,
+    /// Capacity to try.
+    pub memory_bytes: Option<u64>,
+    /// Allocator settings to try, already checked.
+    pub alloc_conf: Option<String>,
+    /// Look for the least memory with which it still runs.
+    pub smallest: bool,
+    /// Groups of live memory to list.
+    pub top: Option<usize>,
+    /// The report's format.
+    pub format: ReplayFormat,
+    /// Where it goes.
+    pub target: Target,
+    /// How sizes are written.
+    pub units: Units,
+}
+
+/// A replay's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ReplayFormat {
+    /// For a terminal.
+    Table,
+    /// The whole report for programs.
+    Json,
 }
 
 /// `inspect FILE...`.
@@ -181,6 +213,7 @@ impl Cli {
     #[must_use]
     pub fn resolve(self) -> Command {
         match self.command {
+            Some(RawCommand::Replay(args)) => Command::Replay(args.resolve()),
             Some(RawCommand::Doctor(args)) => Command::Doctor { json: args.json },
             Some(RawCommand::Completions { shell }) => Command::Completions(shell),
             None => Command::Inspect(Box::new(self.inspect.resolve())),
@@ -248,20 +281,47 @@ impl RunArgs {
     }
 }
 
+impl ReplayArgs {
+    fn resolve(self) -> Replay {
+        Replay {
+            file: self.file,
+            memory_bytes: self.memory.map(|size| size.0),
+            alloc_conf: self.alloc_conf,
+            smallest: self.smallest,
+            top: self.top.map(count),
+            format: self.format,
+            target: target(self.output),
+            units: units(self.units),
+        }
+    }
+}
+
+fn count(value: u32) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// `-` and nothing are stdout.
+fn target(output: Option<PathBuf>) -> Target {
+    match output {
+        Some(path) if path.as_os_str() != "-" => Target::File(path),
+        _ => Target::Stdout,
+    }
+}
+
+fn units(units: UnitsArg) -> Units {
+    match units {
+        UnitsArg::Iec => Units::Iec,
+        UnitsArg::Si => Units::Si,
+        UnitsArg::Bytes => Units::Bytes,
+    }
+}
+
 impl ShowArgs {
     fn resolve(self) -> Show {
-        let count = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         Show {
             format: self.format,
-            target: match self.output {
-                Some(path) if path.as_os_str() != "-" => Target::File(path),
-                _ => Target::Stdout,
-            },
-            units: match self.units {
-                UnitsArg::Iec => Units::Iec,
-                UnitsArg::Si => Units::Si,
-                UnitsArg::Bytes => Units::Bytes,
-            },
+            target: target(self.output),
+            units: units(self.units),
             depth: self.depth.map(count),
             filter: self.filter,
             sort: self.sort,
