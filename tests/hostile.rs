@@ -6,7 +6,7 @@
     reason = "helpers of tests, which clippy does not see as tests"
 )]
 
-use std::io::Write as _;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -275,6 +275,102 @@ fn cut_anywhere() {
     let mut more = whole;
     more.extend(b"\x80\x02cos\nsystem\n.");
     assert_eq!(read(more).unwrap().security().verdict, Verdict::Suspicious);
+}
+
+#[test]
+fn an_archive_behind_something_else() {
+    let mut bytes = b"PK\x03\x04junk".to_vec();
+    bytes.extend(archive(&dict_of(&plain())));
+    assert!(matches!(
+        read(bytes),
+        Err(FormatError::Archive { offset: 0, .. })
+    ));
+}
+
+/// Six gigabytes that are not on the disk: offsets beyond 32 bits, and nothing of the data is read.
+#[test]
+fn a_large_sparse_archive() {
+    let bytes: u64 = 6 << 30;
+    let mut pickle = b"\x80\x02}U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nByteStorage\nU\x010U\x03cpu".to_vec();
+    let size = [b"\x8a\x05".as_slice(), &bytes.to_le_bytes()[..5]].concat();
+    pickle.extend([&size[..], b"tQK\x00", &size[..], b"\x85K\x01\x85\x89N"].concat());
+    pickle.extend(b"tRs.");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.pt");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let data = Record::new("a/data/0", b"");
+    let version = Record::new("a/version", b"3\n");
+    let first = Record::new("a/data.pkl", &pickle);
+    let mut start = first.header(b"PK\x03\x04", &first.name, false);
+    start.extend(first.name.as_bytes());
+    start.extend(&pickle);
+    let data_at = start.len() as u64;
+    // The sizes of the large record are in a zip64 field; the local header has a descriptor instead.
+    let mut header = data.header(b"PK\x03\x04", &data.name, false);
+    header[6] = 8;
+    start.extend(header);
+    start.extend(data.name.as_bytes());
+    file.write_all(&start).unwrap();
+    file.seek(SeekFrom::Current(i64::try_from(bytes).unwrap()))
+        .unwrap();
+    let version_at = start.len() as u64 + bytes;
+    let mut end = version.header(b"PK\x03\x04", &version.name, false);
+    end.extend(version.name.as_bytes());
+    end.extend(b"3\n");
+    let directory_at = version_at + end.len() as u64;
+    let mut directory = Vec::new();
+    for (record, sizes, offset) in [
+        (&first, None, 0),
+        (&data, Some(bytes), data_at),
+        (&version, None, version_at),
+    ] {
+        directory.extend(central64(record, sizes, offset));
+    }
+    let eocd_at = directory_at + directory.len() as u64;
+    end.extend(&directory);
+    end.extend(b"PK\x06\x06");
+    end.extend(44_u64.to_le_bytes());
+    end.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for number in [3, 3, directory.len() as u64, directory_at] {
+        end.extend(number.to_le_bytes());
+    }
+    end.extend(b"PK\x06\x07\0\0\0\0");
+    end.extend(eocd_at.to_le_bytes());
+    end.extend([1, 0, 0, 0]);
+    end.extend(b"PK\x05\x06\0\0\0\0");
+    end.extend([0xff; 12]);
+    end.extend([0, 0]);
+    file.write_all(&end).unwrap();
+    drop(file);
+
+    let clock = Instant::now();
+    let checkpoint = read_source(&Source::open(&path).unwrap(), &ReadOptions::default()).unwrap();
+    assert!(clock.elapsed() < Duration::from_secs(5));
+    assert_eq!(checkpoint.tensors()[0].bytes(), bytes);
+    assert_eq!(checkpoint.storages()[0].file_bytes(), bytes);
+    assert!(checkpoint.totals().overhead_bytes < 1000);
+}
+
+/// A directory entry with its offset, and maybe its sizes, in a zip64 field.
+fn central64(record: &Record, sizes: Option<u64>, offset: u64) -> Vec<u8> {
+    let mut extra = Vec::new();
+    for size in sizes.into_iter().flat_map(|size| [size, size]) {
+        extra.extend(size.to_le_bytes());
+    }
+    extra.extend(offset.to_le_bytes());
+    let mut out = record.header(b"PK\x01\x02", &record.name, true);
+    if sizes.is_some() {
+        out[8] = 8;
+        out[20..28].fill(0xff);
+    }
+    out[30..32].copy_from_slice(&u16::try_from(extra.len() + 4).unwrap().to_le_bytes());
+    out.extend([0; 10]);
+    out.extend([0xff; 4]);
+    out.extend(record.name.as_bytes());
+    out.extend([1, 0]);
+    out.extend(u16::try_from(extra.len()).unwrap().to_le_bytes());
+    out.extend(extra);
+    out
 }
 
 #[test]

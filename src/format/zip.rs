@@ -215,6 +215,18 @@ impl<'a> Archive<'a> {
         if !order.is_sorted_by_key(|m| m.header_offset) {
             order.sort_by_key(|m| m.header_offset);
         }
+        // Readers that allow something before the archive shift all offsets by it; PyTorch does not.
+        if let Some(first) = order.first()
+            && first.header_offset != 0
+        {
+            return Err(FormatError::Archive {
+                what: format!(
+                    "the directory's first record is at byte {}, but the file starts with another",
+                    first.header_offset
+                ),
+                offset: 0,
+            });
+        }
         let mut previous: Option<&Member<'_>> = None;
         for member in order {
             let fault = |fault| FormatError::Member {
