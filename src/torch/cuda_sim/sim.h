@@ -74,7 +74,6 @@ struct sim_stats {
     uint64_t host_to_device_bytes, device_to_host_bytes, device_to_device_bytes;
     uint64_t device_to_host_count; /* copies whose destination was filled with zeros */
     uint64_t pinned_host_bytes, peak_pinned_host_bytes;
-    uint64_t unsupported_kernel_count; /* attribute queries of kernels with no image for this device */
 };
 
 /* A convolution that cuDNN is asked to plan, for inspect_cuda_sim_set_conv_workspace. */

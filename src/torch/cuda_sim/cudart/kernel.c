@@ -3,8 +3,8 @@
  *
  * A program's static constructors register every fat binary and every kernel with the runtime. Which architecture a
  * kernel would run as decides more than speed: CUB asks for it and refuses to sort when it is none that it was compiled
- * for. So the fat binary's table of contents is read, when a kernel's attributes are asked for, and the choice among its
- * images is the runtime's: machine code of the device's major version and the highest minor version not above the
+ * for. So the fat binary's table of contents is read when one of its kernels is first used, and the choice among its images
+ * is the runtime's: machine code of the device's major version and the highest minor version not above the
  * device's, else the highest PTX not above it. The code itself is never looked at.
  */
 #include "internal.h"
@@ -39,7 +39,7 @@ enum { IMAGE_PTX = 1, IMAGE_MACHINE_CODE = 2 };
 /* A registered fat binary. libtorch keeps the address of its handle, so modules are never moved. */
 struct module {
     const struct fat_wrapper *wrapper;
-    int chosen; /* 0 not looked at, 1 found, 2 has no image for this device */
+    enum { NOT_CHOSEN, FOUND, NO_IMAGE } chosen;
     int binary_version, ptx_version;
 };
 
@@ -130,7 +130,7 @@ static void choose_image(struct module *module) {
     }
     module->binary_version = code ? code : ptx ? capability : 0;
     module->ptx_version = code ? code : ptx;
-    module->chosen = module->binary_version ? 1 : 2;
+    module->chosen = module->binary_version ? FOUND : NO_IMAGE;
 }
 
 static int compare_kernels(const void *left, const void *right) {
@@ -141,25 +141,31 @@ static int compare_kernels(const void *left, const void *right) {
 
 /* Under the lock. */
 static struct kernel *find_kernel(const void *host_function) {
+    if (!kernel_count) return NULL;
     if (!kernels_sorted) {
         qsort(kernels, kernel_count, sizeof *kernels, compare_kernels);
         kernels_sorted = 1;
     }
     struct kernel key = {.host_function = host_function};
-    return kernel_count ? bsearch(&key, kernels, kernel_count, sizeof *kernels, compare_kernels) : NULL;
+    return bsearch(&key, kernels, kernel_count, sizeof *kernels, compare_kernels);
+}
+
+/* Whether the device has an image to run for a kernel. Under the lock. */
+static cuda_result check_image(const struct kernel *kernel) {
+    struct module *module = kernel ? kernel->module : NULL;
+    if (!module) return SIM_INVALID_DEVICE_FUNCTION;
+    if (module->chosen == NOT_CHOSEN) choose_image(module);
+    return module->chosen == FOUND ? SIM_SUCCESS : SIM_NO_KERNEL_IMAGE;
 }
 
 SIM_EXPORT cuda_result cudaFuncGetAttributes(struct func_attributes *attributes, const void *function) {
     if (!attributes) return runtime_result(SIM_INVALID_VALUE);
     memset(attributes, 0, sizeof *attributes);
     pthread_mutex_lock(&lock);
-    struct kernel *kernel = find_kernel(function);
-    struct module *module = kernel ? kernel->module : NULL;
-    if (module && !module->chosen) choose_image(module);
-    cuda_result result = !module ? SIM_INVALID_DEVICE_FUNCTION
-                                 : module->chosen == 1 ? SIM_SUCCESS
-                                                       : SIM_NO_KERNEL_IMAGE;
+    const struct kernel *kernel = find_kernel(function);
+    cuda_result result = check_image(kernel);
     if (result == SIM_SUCCESS) {
+        const struct module *module = kernel->module;
         attributes->binary_version = module->binary_version;
         attributes->ptx_version = module->ptx_version;
         attributes->max_threads_per_block = 1024;
@@ -188,7 +194,13 @@ SIM_EXPORT cuda_result cudaLaunchKernel(const void *function, struct dims grid, 
                                         size_t shared_bytes, sim_stream_t stream) {
     (void)arguments;
     if (!function) return runtime_result(SIM_INVALID_DEVICE_FUNCTION);
-    return runtime_result(inspect_cuda_sim_launch(grid, block, shared_bytes, stream));
+    pthread_mutex_lock(&lock);
+    const struct kernel *kernel = find_kernel(function);
+    /* What was not registered comes from no fat binary: there is nothing to check. */
+    cuda_result result = kernel ? check_image(kernel) : SIM_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    if (result == SIM_SUCCESS) result = inspect_cuda_sim_launch(grid, block, shared_bytes, stream);
+    return runtime_result(result);
 }
 
 SIM_EXPORT cuda_result __cudaLaunchKernel(const void *kernel, struct dims grid, struct dims block, void **arguments,
