@@ -19,11 +19,6 @@ use std::path::{Path, PathBuf};
 
 // The build script reads the same tables, with more of this file.
 #[path = "../torch/build/cuda_sim/imports.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "shared with the build script, which uses the rest"
-)]
 mod imports;
 
 #[cfg(feature = "torch")]

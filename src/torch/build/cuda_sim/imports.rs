@@ -6,6 +6,12 @@
 //! Most of NVIDIA's libraries version their symbols, and the version says the library. The rest (the driver, cuFile,
 //! NCCL, cuSPARSELt) is told apart by the prefix of the names, which NVIDIA keeps distinct.
 
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "compiled into the build script and the library, which use different parts"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
