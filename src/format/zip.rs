@@ -201,7 +201,8 @@ impl<'a> Archive<'a> {
         if name.contains('\0') {
             return Err(MemberFault::Unsafe("its name contains a NUL".to_owned()));
         }
-        if name.starts_with('/') || name.split('/').any(|part| part == "..") {
+        let dots = name.as_bytes().windows(2).any(|pair| pair == b"..");
+        if name.starts_with('/') || dots && name.split('/').any(|part| part == "..") {
             return Err(MemberFault::Unsafe(
                 "its name leaves the archive's folder".to_owned(),
             ));
