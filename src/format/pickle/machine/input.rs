@@ -81,7 +81,7 @@ impl<'b> Machine<'b> {
         let length = rest
             .iter()
             .position(|&b| b == b'\n')
-            .ok_or_else(|| Kind::Unterminated)?;
+            .ok_or(Kind::Unterminated)?;
         let span = self.take(length as u64, "a line")?;
         self.position = self.position.saturating_add(1);
         Ok(span)
@@ -102,7 +102,10 @@ impl<'b> Machine<'b> {
         if self.stack.len() <= self.fence {
             return Err(Kind::StackUnderflow(opcode));
         }
-        self.stack.pop().ok_or_else(|| Kind::StackUnderflow(opcode))
+        match self.stack.pop() {
+            Some(id) => Ok(id),
+            None => Err(Kind::StackUnderflow(opcode)),
+        }
     }
 
     pub(super) fn top(&self, opcode: &'static str) -> Result<NodeId, Kind> {
@@ -122,7 +125,9 @@ impl<'b> Machine<'b> {
 
     /// The height of the stack at the last mark, which is removed.
     pub(super) fn pop_mark(&mut self, opcode: &'static str) -> Result<usize, Kind> {
-        let height = self.marks.pop().ok_or_else(|| Kind::NoMark(opcode))?;
+        let Some(height) = self.marks.pop() else {
+            return Err(Kind::NoMark(opcode));
+        };
         self.fence = self.marks.last().copied().unwrap_or(0);
         Ok(height)
     }
@@ -179,6 +184,9 @@ impl<'b> Machine<'b> {
             .and_then(|slot| self.memo.get(slot).copied())
             .filter(|id| *id != NO_NODE);
         let found = near.or_else(|| self.far_memo.get(&index).copied());
-        self.push(found.ok_or_else(|| Kind::NoMemo(index))?)
+        match found {
+            Some(id) => self.push(id),
+            None => Err(Kind::NoMemo(index)),
+        }
     }
 }

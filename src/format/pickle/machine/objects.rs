@@ -50,7 +50,7 @@ impl Machine<'_> {
                 .stack
                 .get(place)
                 .copied()
-                .ok_or_else(|| Kind::StackUnderflow(opcode)),
+                .ok_or(Kind::StackUnderflow(opcode)),
             _ => Err(Kind::StackUnderflow(opcode)),
         }
     }
@@ -212,7 +212,7 @@ impl Machine<'_> {
             .stack
             .get(start)
             .copied()
-            .ok_or_else(|| Kind::StackUnderflow("OBJ"))?;
+            .ok_or(Kind::StackUnderflow("OBJ"))?;
         self.callable("OBJ", class)?;
         self.mark_instantiated(class);
         let run = self.run_of(start.saturating_add(1))?;
