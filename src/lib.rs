@@ -1,6 +1,6 @@
 //! What is in a PyTorch checkpoint, what it does with an input, and how much GPU memory it needs.
 //!
-//! This library never links libtorch. It reads checkpoints ([`source`], [`format`], [`checkpoint`]), reads the
+//! This library never links libtorch. It reads checkpoints ([`source`], [`mod@format`], [`checkpoint`]), reads the
 //! traces that the engine `inspect-torch` records ([`trace`], [`engine`]), models the CUDA caching allocator
 //! ([`simulate`]), estimates GPU memory ([`estimate`]) and renders reports ([`report`]).
 //!

@@ -15,7 +15,7 @@ const TREE_ROWS: usize = 64;
 /// What to show.
 #[derive(Debug, Clone, Default)]
 pub struct ViewOptions {
-    /// Levels of the tree; `None` is as many as fit [`TREE_ROWS`].
+    /// Levels of the tree; `None` is as many as fit a screen or two.
     pub depth: Option<usize>,
     /// Only tensors whose name matches.
     pub filter: Option<Regex>,
