@@ -1,5 +1,6 @@
 //! The estimate for a terminal: the verdict first, then where the peak is, what holds it, and the phases.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::Table;
@@ -179,10 +180,10 @@ fn verdict_text(estimate: &Estimate, units: Units) -> (String, Look) {
         figure(estimate.peak_reserved_bytes)
     );
     if let Some(context) = estimate.context_bytes {
-        text.push_str(&format!(", and {} of CUDA context", units.bytes(context)));
+        let _ = write!(text, ", and {} of CUDA context", units.bytes(context));
     }
     if let Some(profile) = &estimate.profile {
-        text.push_str(&format!(" ({basis} {profile})"));
+        let _ = write!(text, " ({basis} {profile})");
     }
     (text, Look::Strong)
 }
@@ -199,13 +200,13 @@ fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {
 fn where_text(peak: &AtPeak) -> String {
     let mut text = peak.phase.unwrap_or("between phases").to_owned();
     if let Some(step) = peak.step {
-        text.push_str(&format!(" of step {step}"));
+        let _ = write!(text, " of step {step}");
     }
     if let Some(op) = &peak.op {
-        text.push_str(&format!(", `{}`", escape(op)));
+        let _ = write!(text, ", `{}`", escape(op));
     }
     if let Some(module) = peak.module.as_deref().filter(|module| !module.is_empty()) {
-        text.push_str(&format!(" in `{}`", escape(module)));
+        let _ = write!(text, " in `{}`", escape(module));
     }
     text
 }
