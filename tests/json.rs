@@ -1,6 +1,16 @@
 //! The JSON report as a program sees it: strict types written from the contract alone, sums that must add up, and
 //! what Python's torch says about the same files.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panic"
+)]
+#![allow(
+    dead_code,
+    reason = "keys that no test looks at are named all the same, so that a missing or unknown one is an error"
+)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -36,12 +36,10 @@ pub(super) fn replay(options: &Replay) -> Result<Exit, Failure> {
             writeln!(out)
         }
     })?;
-    let ran_out = report.devices.iter().any(|device| {
-        device
-            .what_if
-            .as_ref()
-            .is_some_and(|tried| !tried.fits)
-    });
+    let ran_out = report
+        .devices
+        .iter()
+        .any(|device| device.what_if.as_ref().is_some_and(|tried| !tried.fits));
     Ok(if ran_out { Exit::NO } else { Exit::OK })
 }
 

@@ -271,7 +271,7 @@ impl<'a> Follower<'a> {
                 self.alloc(index, *id, *bytes, block.unwrap_or(*bytes), *thread);
             }
             Event::Extern { bytes, .. } => {
-                self.push(index, *bytes, *bytes, false, Place::default(), None)
+                self.push(index, *bytes, *bytes, false, Place::default(), None);
             }
             Event::Free { id, .. } => self.free(index, *id),
             Event::Segment { action, bytes, .. } => match action {
