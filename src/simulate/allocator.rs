@@ -209,6 +209,7 @@ impl Allocator {
     }
 
     /// Allocates from a private pool, which is created where there is none yet.
+    #[inline]
     pub fn alloc_in(
         &mut self,
         id: PoolId,

@@ -359,6 +359,7 @@ impl AllocConf {
     }
 
     /// The divisions that count for a request of `bytes`.
+    #[inline]
     pub(super) fn divisions(&self, bytes: u64) -> u64 {
         let log2 = bytes.checked_ilog2().unwrap_or(0);
         let class = log2.saturating_sub(FIRST_CLASS_LOG2).min(15) as usize;

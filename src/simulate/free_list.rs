@@ -50,6 +50,22 @@ impl Entry {
     }
 }
 
+/// How many of sorted entries are below a key. Written out, so that it is inlined without a branch in its loop.
+#[inline]
+fn below(entries: &[Entry], key: Entry) -> usize {
+    let (mut first, mut count) = (0, entries.len());
+    while count > 1 {
+        let half = count / 2;
+        first = if entries[first + half - 1] < key {
+            first + half
+        } else {
+            first
+        };
+        count -= half;
+    }
+    first + usize::from(count == 1 && entries[first] < key)
+}
+
 /// Where an entry is; valid until the list changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
@@ -78,9 +94,9 @@ impl FreeList {
 
     #[inline]
     fn seek(&self, key: Entry) -> Option<Position> {
-        let chunk = self.lasts.partition_point(|last| *last < key);
+        let chunk = below(&self.lasts, key);
         let entries = self.chunks.get(chunk)?;
-        let offset = entries.partition_point(|entry| *entry < key);
+        let offset = below(entries, key);
         Some(Position { chunk, offset })
     }
 
@@ -111,7 +127,7 @@ impl FreeList {
 
     #[inline]
     pub(super) fn insert(&mut self, entry: Entry) {
-        let chunk = self.lasts.partition_point(|last| *last < entry);
+        let chunk = below(&self.lasts, entry);
         // Larger than all: append to the last chunk.
         let chunk = chunk.min(self.chunks.len().saturating_sub(1));
         let Some(entries) = self.chunks.get_mut(chunk) else {
@@ -121,7 +137,7 @@ impl FreeList {
             self.lasts.push(entry);
             return;
         };
-        let offset = entries.partition_point(|e| *e < entry);
+        let offset = below(entries, entry);
         entries.insert(offset, entry);
         if offset + 1 == entries.len() {
             self.lasts[chunk] = entry;
@@ -161,7 +177,7 @@ impl FreeList {
             self.insert(new);
             return;
         }
-        let offset = before.partition_point(|entry| *entry < new);
+        let offset = below(before, new);
         before.copy_within(offset..at.offset, offset + 1);
         before[offset] = new;
         if let Some(last) = entries.last() {
@@ -181,7 +197,7 @@ impl FreeList {
             return;
         }
         let behind = &mut self.chunks[at.chunk][at.offset..];
-        let offset = behind.partition_point(|entry| *entry < new) - 1;
+        let offset = below(behind, new) - 1;
         behind.copy_within(1..=offset, 0);
         behind[offset] = new;
     }

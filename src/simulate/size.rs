@@ -24,6 +24,7 @@ impl AllocConf {
     }
 
     /// The size of the segment that a block of `rounded` bytes is cut from.
+    #[inline]
     pub(super) fn segment_bytes(&self, rounded: u64) -> Option<u64> {
         if rounded <= SMALL_BYTES {
             Some(SMALL_SEGMENT_BYTES)
