@@ -27,7 +27,6 @@ def against_torchinfo(bench: Bench, name: str, flops: int, runs: int, faster: fl
         runs,
     )
     bench.time(f"run {name} / torchinfo", found["ours"], found["torchinfo"], at_least=faster)
-    bench.cpu(f"run {name} / torchinfo", found["ours"], found["torchinfo"])
     bench.memory(f"run {name} / torchinfo", found["ours"], found["torchinfo"], at_least=smaller)
 
 

@@ -100,10 +100,6 @@ class Bench:
         """A line for wall time: how many times faster than the other (`at_least`), or slower at most."""
         self._ratio(name + ", time", ours.wall_ms, other.wall_ms, milliseconds, at_least, at_most)
 
-    def cpu(self, name: str, ours: Measured, other: Measured) -> None:
-        """A line for CPU time, which a busy machine stretches less than wall time."""
-        self._ratio(name + ", CPU", ours.cpu_ms, other.cpu_ms, milliseconds, None, None)
-
     def memory(self, name: str, ours: Measured, other: Measured, *, at_least: float | None = None, at_most: float | None = None) -> None:
         """A line for peak RSS of the largest process."""
         self._ratio(name + ", peak RSS", ours.rss_mb, other.rss_mb, megabytes, at_least, at_most)

@@ -37,7 +37,7 @@ pub trait Observer {
 }
 
 /// An answer: who gave it, and how it ended. The trace went to the observer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The engine's first line.
     pub hello: Hello,

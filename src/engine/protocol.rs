@@ -362,7 +362,7 @@ pub struct Progress {
 }
 
 /// The end of a task that worked. A run's results are its trace lines.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// How many trace lines were written: the front counts them too.
     pub trace_lines: u64,
@@ -373,6 +373,9 @@ pub struct Done {
     /// On the simulated device: library functions that were called without being fully modelled, by name.
     #[serde(default)]
     pub not_modelled: Vec<NotModelled>,
+    /// What training came to, where values are computed on the host.
+    #[serde(default)]
+    pub trained: Option<Trained>,
 }
 
 /// A library function that the simulated device does not fully model.
@@ -396,6 +399,26 @@ pub enum Gap {
     UnknownSize,
     /// The size it answers is a lower bound.
     LowerBound,
+}
+
+/// The values that training ended with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trained {
+    /// The loss of every step; `None` where it is no finite number.
+    pub losses: Vec<Option<f64>>,
+    /// Every parameter after the last step, in the optimizer's order.
+    pub parameters: Vec<ParameterValues>,
+}
+
+/// A parameter's values in short: enough to see that two runs ended alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParameterValues {
+    /// Its path in the module.
+    pub name: String,
+    /// Sum of all elements in float64; `None` where it is no finite number.
+    pub sum: Option<f64>,
+    /// The first elements.
+    pub first: Vec<Option<f64>>,
 }
 
 /// The forward schema, or another method's.

@@ -96,9 +96,8 @@ pub struct Row {
     pub repeats: u64,
     /// Whether it stands for several siblings itself.
     pub collapsed: bool,
-    /// Whose memory it shares: `= name` for the same view, `storage of name` for another, `yes` where several are one
-    /// row.
-    pub shares: Option<String>,
+    /// What memory it shares: `= name`, `shares name`, or `shared` where several rows are one.
+    pub shared: Option<String>,
     /// Tensors.
     pub tensors: u64,
     /// Elements; `None` where there is no shape.
@@ -291,7 +290,7 @@ impl Walk<'_> {
             layout: layout(node),
             repeats,
             collapsed: node.repeats > 1,
-            shares: node.leaf.and_then(|leaf| shares_text(leaf, repeats)),
+            shared: node.leaf.and_then(|leaf| shared_text(leaf, repeats)),
             tensors: sums.tensors.saturating_mul(repeats),
             numel: times(sums.numel),
             bytes: times(sums.bytes),
@@ -340,13 +339,13 @@ fn layout(node: &Node<'_>) -> Option<&'static str> {
     }
 }
 
-fn shares_text(leaf: Leaf<'_>, repeats: u64) -> Option<String> {
+fn shared_text(leaf: Leaf<'_>, repeats: u64) -> Option<String> {
     let first = leaf.first?.name();
     match leaf.sharing() {
         Sharing::No => None,
-        _ if repeats > 1 => Some("yes".to_owned()),
+        _ if repeats > 1 => Some("shared".to_owned()),
         Sharing::Same => Some(format!("= {first}")),
-        Sharing::Storage => Some(format!("storage of {first}")),
+        Sharing::Storage => Some(format!("shares {first}")),
     }
 }
 

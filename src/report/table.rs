@@ -34,9 +34,7 @@ impl Render for Table {
         }
         writeln!(out)?;
         self.tensors(document, out)?;
-        if document.report.totals.tensors > 0 {
-            self.totals(document, out)?;
-        }
+        self.totals(document, out)?;
         self.facts(document, out)?;
         if let Some(estimate) = document.report.estimate {
             self.estimate(estimate, document.units, out)?;
@@ -78,7 +76,7 @@ impl Table {
         let rows: Vec<Vec<Cell>> = view
             .rows
             .iter()
-            .map(|row| cells(row, view, document.units, document.cast.is_some()))
+            .map(|row| cells(row, view, document.units))
             .collect();
         text_table::write(&columns, &rows, self.width, self.color, out)?;
         for note in notes(view) {
@@ -131,9 +129,7 @@ impl Table {
 
     fn facts(&self, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         let security = &document.report.security;
-        if !document.report.storages.is_empty() {
-            self.fact("Memory", &memory_text(document), Look::Plain, out)?;
-        }
+        self.fact("Memory", &memory_text(document), Look::Plain, out)?;
         self.fact("File", &file_text(document), Look::Plain, out)?;
         if let Some(cast) = document.cast {
             let text = format!("{} in memory", document.units.bytes(cast.storage_bytes));
@@ -215,7 +211,7 @@ impl Table {
 const MAX_FINDINGS: usize = 20;
 
 /// Columns of a note on shared memory.
-const SHARES_WIDTH: usize = 40;
+const SHARED_WIDTH: usize = 28;
 
 /// Globals that a table names.
 const MAX_GLOBALS: usize = 8;
@@ -272,19 +268,17 @@ fn columns(document: &Document<'_>) -> Vec<Column> {
     if let Some(cast) = document.cast {
         columns.push(column(cast.dtype.name(), Side::Right, Fit::Keep));
     }
-    columns.push(column("Shares", Side::Left, Fit::Drop(3)));
     columns
 }
 
-fn cells(row: &Row, view: &View, units: Units, cast: bool) -> Vec<Cell> {
-    let look = Look::Plain;
-    let name_look = match row.kind {
+fn cells(row: &Row, view: &View, units: Units) -> Vec<Cell> {
+    let look = match row.kind {
         RowKind::Module => Look::Strong,
         RowKind::Tensor => Look::Plain,
     };
     let unknown = || "unknown".to_owned();
     let mut cells = vec![
-        name_cell(row, view, name_look),
+        name_cell(row, view, look),
         Cell::new(
             row.class.as_deref().map(escape).unwrap_or_default(),
             Look::Dim,
@@ -298,14 +292,9 @@ fn cells(row: &Row, view: &View, units: Units, cast: bool) -> Vec<Cell> {
             look,
         ),
     ];
-    if cast {
-        let text = row
-            .cast_bytes
-            .map_or_else(unknown, |bytes| units.bytes(bytes));
-        cells.push(Cell::new(text, look));
+    if let Some(bytes) = row.cast_bytes {
+        cells.push(Cell::new(units.bytes(bytes), look));
     }
-    let shares = row.shares.as_deref().map(escape).unwrap_or_default();
-    cells.push(Cell::new(text::cut(&shares, SHARES_WIDTH), Look::Dim));
     cells
 }
 
@@ -328,8 +317,18 @@ fn name_cell(row: &Row, view: &View, look: Look) -> Cell {
 }
 
 fn shape_cell(row: &Row) -> String {
-    let parts: Vec<&str> = row.shape.as_deref().into_iter().chain(row.layout).collect();
-    parts.join(" ")
+    let mut text = row.shape.clone().unwrap_or_default();
+    let shared = row
+        .shared
+        .as_deref()
+        .map(|shared| text::cut(&escape(shared), SHARED_WIDTH));
+    for note in row.layout.map(str::to_owned).into_iter().chain(shared) {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&note);
+    }
+    text
 }
 
 /// `│  ├─ `; nothing at the top level.

@@ -59,17 +59,19 @@ impl From<TorchError> for Failure {
     }
 }
 
+impl From<tch::TchError> for TorchError {
+    fn from(error: tch::TchError) -> Self {
+        let message = error.to_string();
+        TorchError {
+            out_of_memory: message.contains("out of memory"),
+            message,
+        }
+    }
+}
+
 impl From<tch::TchError> for Failure {
     fn from(error: tch::TchError) -> Self {
-        let text = error.to_string();
-        let out_of_memory = text.contains("out of memory");
-        Failure::torch(
-            FailureKind::Internal,
-            &TorchError {
-                out_of_memory,
-                message: text,
-            },
-        )
+        Failure::torch(FailureKind::Internal, &TorchError::from(error))
     }
 }
 

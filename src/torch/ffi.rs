@@ -139,9 +139,22 @@ mod c {
             count: usize,
             error: Error,
         ) -> c_int;
-        pub(super) fn shim_values_double_list(
+        pub(super) fn shim_values_scalar_list(
             values: *mut Values,
             count: usize,
+            error: Error,
+        ) -> c_int;
+        pub(super) fn shim_values_wrap_number(values: *mut Values, error: Error) -> c_int;
+        pub(super) fn shim_tensor_identity(
+            tensor: *const c_void,
+            identity: *mut usize,
+            error: Error,
+        ) -> c_int;
+        pub(super) fn shim_tensor_clear_grad(tensor: *const c_void, error: Error) -> c_int;
+        pub(super) fn shim_group_tensors(
+            tensors: *const *const c_void,
+            count: usize,
+            groups: *mut usize,
             error: Error,
         ) -> c_int;
         pub(super) fn shim_values_push_default(
@@ -294,6 +307,31 @@ pub(crate) fn tensor_info(tensor: &Tensor) -> Result<(i32, u64)> {
         c::shim_tensor_info(pointer(tensor), &raw mut scalar_type, &raw mut bytes, e)
     })?;
     Ok((scalar_type, u64::try_from(bytes).unwrap_or(0)))
+}
+
+/// What two handles of one tensor have in common, and two views of one storage have not.
+pub(crate) fn identity(tensor: &Tensor) -> Result<usize> {
+    let mut identity = 0;
+    // SAFETY: tensor and place are alive.
+    call(|e| unsafe { c::shim_tensor_identity(pointer(tensor), &raw mut identity, e) })?;
+    Ok(identity)
+}
+
+/// What `parameter.grad = None` does.
+pub(crate) fn clear_grad(tensor: &Tensor) -> Result<()> {
+    // SAFETY: the tensor is alive.
+    call(|e| unsafe { c::shim_tensor_clear_grad(pointer(tensor), e) })
+}
+
+/// For each tensor the place of its group, in the order in which torch.optim goes through devices and dtypes.
+pub(crate) fn group_places(tensors: &[Tensor]) -> Result<Vec<usize>> {
+    let pointers: Vec<*const c_void> = tensors.iter().map(pointer).collect();
+    let mut places = vec![0; pointers.len()];
+    // SAFETY: both arrays have as many elements as said, and live through the call.
+    call(|e| unsafe {
+        c::shim_group_tensors(pointers.as_ptr(), pointers.len(), places.as_mut_ptr(), e)
+    })?;
+    Ok(places)
 }
 
 /// A loaded TorchScript module.
@@ -449,7 +487,7 @@ impl Drop for Values {
 }
 
 /// One value to push.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     /// None.
     None,
@@ -465,8 +503,12 @@ pub(crate) enum Value<'a> {
     Text(&'a str),
     /// A list of tensors.
     Tensors(&'a [Tensor]),
-    /// A list of floats.
-    Doubles(&'a [f64]),
+    /// A list of numbers where an operator wants Scalars.
+    Scalars(&'a [f64]),
+    /// An integer where an operator wants a tensor.
+    WrappedInt(i64),
+    /// A float where an operator wants a tensor.
+    WrappedDouble(f64),
 }
 
 impl Values {
@@ -508,11 +550,19 @@ impl Values {
                 }
                 call(|e| unsafe { c::shim_values_tensor_list(stack, items.len(), e) })
             }
-            Value::Doubles(items) => {
+            Value::Scalars(items) => {
                 for item in *items {
                     self.push(&Value::Double(*item))?;
                 }
-                call(|e| unsafe { c::shim_values_double_list(stack, items.len(), e) })
+                call(|e| unsafe { c::shim_values_scalar_list(stack, items.len(), e) })
+            }
+            Value::WrappedInt(value) => {
+                self.push(&Value::Int(*value))?;
+                call(|e| unsafe { c::shim_values_wrap_number(stack, e) })
+            }
+            Value::WrappedDouble(value) => {
+                self.push(&Value::Double(*value))?;
+                call(|e| unsafe { c::shim_values_wrap_number(stack, e) })
             }
         }
     }

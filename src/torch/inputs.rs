@@ -1,5 +1,7 @@
 //! From SPECs to the values a method is called with. The schema decides what a SPEC means.
 
+pub(crate) mod file;
+
 use inspect_checkpoint::engine::protocol::{
     Argument as Given, FailureKind, Fill, InputSpec, InputValue, Number, Scalar, TensorSpec,
 };

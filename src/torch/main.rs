@@ -13,7 +13,10 @@ mod optim;
 mod output;
 mod record;
 mod run;
+mod sandbox;
 mod signature;
+mod train;
+mod weights;
 
 use std::process::ExitCode;
 

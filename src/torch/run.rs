@@ -18,7 +18,10 @@ use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
 use crate::inputs::{self, Place};
 use crate::output::Output;
 use crate::record::{Decoder, Malformed};
+use crate::sandbox::{self, Needs};
 use crate::signature::Method;
+use crate::train;
+use crate::weights;
 
 type Stdout = Output<io::Stdout>;
 
@@ -56,7 +59,10 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
     } else {
         vec![cpu()]
     };
-    output.message(&Message::Hello(hello(devices)))?;
+    let target = open_target(&request.task);
+    let mut greeting = hello(devices);
+    greeting.sandbox = Some(sandbox::confine(&needs(&request.task)));
+    output.message(&Message::Hello(greeting))?;
     if request.protocol != PROTOCOL {
         return Err(Failure::new(
             FailureKind::BadRequest,
@@ -75,10 +81,40 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
             let module = load(&file, true)?;
             done.signature = Some(Method::of(&module, &method)?.signature);
         }
-        Task::Run(run) => run_task(output, &run, &mut done)?,
+        Task::Run(run) => run_task(output, &run, target?, &mut done)?,
     }
     done.trace_lines = output.trace_lines;
     Ok(Message::Done(Box::new(done)))
+}
+
+/// Opens the libraries of the device that the task wants: nothing more can be opened once the engine is confined.
+fn open_target(task: &Task) -> Result<Target, Failure> {
+    Target::open(match task {
+        Task::Run(run) => run.device,
+        Task::Hello | Task::Signature { .. } => Device::Cpu,
+    })
+}
+
+/// What the task reads and uses.
+fn needs(task: &Task) -> Needs {
+    match task {
+        Task::Hello => Needs::default(),
+        Task::Signature { file, .. } => Needs {
+            files: vec![file.clone()],
+            gpu: false,
+        },
+        Task::Run(run) => {
+            let mut files = vec![run.file.clone()];
+            files.extend(run.weights.clone());
+            if let Inputs::File(inputs) = &run.inputs {
+                files.push(inputs.clone());
+            }
+            Needs {
+                files,
+                gpu: matches!(run.device, Device::Cuda(_)),
+            }
+        }
+    }
 }
 
 fn hello(devices: Vec<DeviceInfo>) -> Hello {
@@ -198,7 +234,7 @@ impl Target {
 }
 
 /// A run in progress: where its events go.
-struct Session<'a> {
+pub(crate) struct Session<'a> {
     output: &'a mut Stdout,
     decoder: Decoder,
     target: Target,
@@ -220,7 +256,7 @@ impl Session<'_> {
     }
 
     /// Runs `body` as a phase: its events between a `phase` and a `phase_end`, also when it fails.
-    fn phase<T>(
+    pub(crate) fn phase<T>(
         &mut self,
         name: PhaseName,
         step: Option<u32>,
@@ -254,8 +290,18 @@ impl Session<'_> {
         result
     }
 
-    /// Says what the memory of a tensor is for.
-    fn label(&mut self, tensor: &Tensor, category: Category, name: &str) -> Result<(), Failure> {
+    /// Whether values are computed where reading them costs nothing.
+    pub(crate) fn computes_on_host(&self) -> bool {
+        self.target.device == Device::Cpu
+    }
+
+    /// Says what the memory of a tensor is for; tensors elsewhere than on the recorded device have none of it.
+    pub(crate) fn label(
+        &mut self,
+        tensor: &Tensor,
+        category: Category,
+        name: &str,
+    ) -> Result<(), Failure> {
         let id = recording::allocation_of(tensor)?;
         self.flush()?;
         if let Some(id) = id {
@@ -285,8 +331,12 @@ fn difference(before: &cuda::Stats, after: &cuda::Stats) -> AllocatorStats {
     }
 }
 
-fn run_task(output: &mut Stdout, run: &RunRequest, done: &mut Done) -> Result<(), Failure> {
-    let target = Target::open(run.device)?;
+fn run_task(
+    output: &mut Stdout,
+    run: &RunRequest,
+    target: Target,
+    done: &mut Done,
+) -> Result<(), Failure> {
     tch::manual_seed(i64::from_ne_bytes(run.seed.to_ne_bytes()));
     recording::start(target.torch_name())?;
     output.event(&Event::Header(Header {
@@ -325,32 +375,84 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
     let method = Method::of(&module, &run.method)?;
     done.signature = Some(method.signature.clone());
     let arguments = session.phase(PhaseName::Inputs, None, |session| {
-        let given = match &run.inputs {
-            Inputs::Arguments(given) => given,
-            Inputs::File(_) => {
-                return Err(Failure::new(
-                    FailureKind::Unsupported,
-                    "real inputs from a file are not read yet",
-                ));
-            }
+        let place = session.target.place;
+        let values = match &run.inputs {
+            Inputs::Arguments(given) => inputs::arguments(&module, &method, given, place)?,
+            Inputs::File(path) => inputs::file::arguments(&module, &method, path, place)?,
         };
-        let values = inputs::arguments(&module, &method, given, session.target.place)?;
         for (path, tensor) in values.tensors()? {
             session.label(&tensor, Category::Inputs, &path)?;
         }
         Ok(values)
     })?;
     module.mark()?;
-    let autocast = run.autocast.as_deref().map(scalar_type).transpose()?;
-    match &run.mode {
+    let call = Call {
+        module: &module,
+        method: &method,
+        arguments: &arguments,
+        device: session.target.torch_name(),
+        autocast: run.autocast.as_deref().map(scalar_type).transpose()?,
+    };
+    match run.mode {
         Mode::Inference => {
             let _no_grad = tch::no_grad_guard();
-            forward(session, &module, run, &method, &arguments, None, autocast).map(|_outputs| ())
+            session.phase(PhaseName::Forward, None, |_session| {
+                call.autocast(true)?;
+                let outputs = train::recorded(|| call.run());
+                call.autocast(false)?;
+                outputs
+            })?;
         }
-        Mode::Training { .. } => Err(Failure::new(
-            FailureKind::Unsupported,
-            "training runs are not supported yet",
-        )),
+        Mode::Training {
+            optimizer,
+            implementation,
+            loss,
+            steps,
+        } => {
+            let plan = train::Plan {
+                optimizer,
+                implementation,
+                loss,
+                steps,
+            };
+            done.trained = train::train(session, &call, &tensors, plan)?;
+        }
+    }
+    Ok(())
+}
+
+/// A method with its arguments, to be called as often as the run wants.
+pub(crate) struct Call<'a> {
+    module: &'a Module,
+    method: &'a Method,
+    arguments: &'a Values,
+    device: &'static str,
+    autocast: Option<i8>,
+}
+
+impl Call<'_> {
+    /// Enters or leaves autocast, where the run asks for it.
+    pub(crate) fn autocast(&self, on: bool) -> Result<(), Failure> {
+        if let Some(dtype) = self.autocast {
+            ffi::set_autocast(self.device, dtype, on)?;
+        }
+        Ok(())
+    }
+
+    /// Calls the method once.
+    pub(crate) fn run(&self) -> Result<Values, Failure> {
+        let signature = &self.method.signature;
+        self.module
+            .run(&signature.method, self.arguments)
+            .map_err(
+                |error| match Failure::torch(FailureKind::ModelError, &error) {
+                    Failure::Told(mut told) => {
+                        told.signature = Some(signature.clone());
+                        Failure::Told(told)
+                    }
+                    other => other,
+                },
+            )
     }
 }
 
@@ -361,6 +463,9 @@ fn load_phase(
     let target = session.target;
     let module = load(&run.file, !target.place.computes)?;
     module.train(matches!(run.mode, Mode::Training { .. }))?;
+    if let Some(path) = &run.weights {
+        weights::load(&module, &module.tensors()?, path, target.place.computes)?;
+    }
     let cast = run.cast.as_deref().map(scalar_type).transpose()?;
     if target.on_cuda() || cast.is_some() {
         module.to(target.torch_name(), cast)?;
@@ -375,39 +480,6 @@ fn load_phase(
         session.label(&one.tensor, category, &one.name)?;
     }
     Ok((module, tensors))
-}
-
-/// Calls the method once; what it returned stays alive until the caller drops it.
-fn forward(
-    session: &mut Session<'_>,
-    module: &Module,
-    run: &RunRequest,
-    method: &Method,
-    arguments: &Values,
-    step: Option<u32>,
-    autocast: Option<i8>,
-) -> Result<Values, Failure> {
-    let device = session.target.torch_name();
-    session.phase(PhaseName::Forward, step, |_session| {
-        if let Some(dtype) = autocast {
-            ffi::set_autocast(device, dtype, true)?;
-        }
-        recording::operators(true)?;
-        let outcome = module.run(&run.method, arguments);
-        recording::operators(false)?;
-        if let Some(dtype) = autocast {
-            ffi::set_autocast(device, dtype, false)?;
-        }
-        outcome.map_err(
-            |error| match Failure::torch(FailureKind::ModelError, &error) {
-                Failure::Told(mut told) => {
-                    told.signature = Some(method.signature.clone());
-                    Failure::Told(told)
-                }
-                output @ Failure::Output(_) => output,
-            },
-        )
-    })
 }
 
 fn scalar_type(name: &str) -> Result<i8, Failure> {

@@ -43,16 +43,22 @@ fn add(hash: &mut Fnv, path: &Path) {
 }
 
 /// FNV-1a, 64 bits: no dependency, and nobody attacks a build id.
-struct Fnv(u64);
+pub(crate) struct Fnv(u64);
 
 impl Fnv {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Fnv(0xcbf2_9ce4_8422_2325)
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
+    }
+
+    /// What was added up so far.
+    #[cfg(feature = "torch")]
+    pub(crate) fn value(&self) -> u64 {
+        self.0
     }
 }

@@ -3,9 +3,11 @@
 //! Nothing here may reach the front: cargo is told link arguments for the binary `inspect-torch` only, and the shim's
 //! archive is given as one of them instead of as a library of the package.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const SOURCES: [&str; 5] = ["module", "values", "record", "settings", "cuda"];
+use crate::build_id::Fnv;
+
+const SOURCES: [&str; 6] = ["module", "values", "record", "settings", "cuda", "train"];
 
 /// Builds the shim against the libtorch whose libraries are in `lib`.
 pub(crate) fn build(lib: &Path) {
@@ -16,6 +18,48 @@ pub(crate) fn build(lib: &Path) {
         include.join("torch/script.h").display()
     );
     println!("cargo:rerun-if-changed=src/torch/shim");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let objects = SOURCES.map(|source| object(source, &include, &out));
+    // Objects, not an archive: a linker leaves nothing out of them, and the operators that mark modules register
+    // themselves without being called.
+    let mut arguments = objects.map(|path| path.display().to_string()).to_vec();
+    arguments.extend([
+        format!("-L{}", lib.display()),
+        // Not libtorch.so: it needs libtorch_cuda.so, which is opened at run time, and only where it is wanted.
+        "-Wl,--as-needed".to_owned(),
+        "-ltorch_cpu".to_owned(),
+        "-lc10".to_owned(),
+        "-lstdc++".to_owned(),
+        "-ldl".to_owned(),
+        format!("-Wl,-rpath,{}", lib.display()),
+    ]);
+    for argument in arguments {
+        println!("cargo:rustc-link-arg-bin=inspect-torch={argument}");
+    }
+}
+
+/// The object of one source, compiled unless an earlier build made it of the very same text: libtorch's headers take
+/// half a minute a file, and this script runs again for much smaller reasons.
+fn object(source: &str, include: &Path, out: &Path) -> PathBuf {
+    let path = PathBuf::from(format!("src/torch/shim/{source}.cpp"));
+    let mut hash = Fnv::new();
+    for file in [
+        &path,
+        Path::new("src/torch/shim/shim.h"),
+        Path::new("src/torch/shim/common.h"),
+    ] {
+        hash.bytes(&std::fs::read(file).expect("a source file can be read"));
+    }
+    hash.bytes(include.as_os_str().as_encoded_bytes());
+    hash.bytes(&std::fs::read(include.join("torch/headeronly/version.h")).unwrap_or_default());
+    hash.bytes(include_bytes!("shim.rs"));
+    let folder = out
+        .join("shim")
+        .join(format!("{source}-{:016x}", hash.value()));
+    let made = folder.join("made");
+    if let Ok(object) = std::fs::read_to_string(&made) {
+        return PathBuf::from(object);
+    }
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -29,30 +73,17 @@ pub(crate) fn build(lib: &Path) {
         // Header assertions of debug builds fire inside recording callbacks.
         .define("NDEBUG", None)
         .flag("-isystem")
-        .flag(&include)
+        .flag(include)
         .flag("-isystem")
         .flag(include.join("torch/csrc/api/include"))
-        .include("src/torch/shim/cuda");
-    for source in SOURCES {
-        build.file(format!("src/torch/shim/{source}.cpp"));
-    }
-    build.compile("inspect_shim");
-    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
-    let arguments = [
-        // Whole: the operators that mark modules register themselves.
-        "-Wl,--whole-archive".to_owned(),
-        format!("{out}/libinspect_shim.a"),
-        "-Wl,--no-whole-archive".to_owned(),
-        format!("-L{}", lib.display()),
-        // Not libtorch.so: it needs libtorch_cuda.so, which is opened at run time, and only where it is wanted.
-        "-Wl,--as-needed".to_owned(),
-        "-ltorch_cpu".to_owned(),
-        "-lc10".to_owned(),
-        "-lstdc++".to_owned(),
-        "-ldl".to_owned(),
-        format!("-Wl,-rpath,{}", lib.display()),
-    ];
-    for argument in arguments {
-        println!("cargo:rustc-link-arg-bin=inspect-torch={argument}");
-    }
+        .include("src/torch/shim/cuda")
+        .out_dir(&folder)
+        .file(&path);
+    let object = build
+        .compile_intermediates()
+        .pop()
+        .expect("one source makes one object");
+    std::fs::write(&made, object.display().to_string())
+        .expect("the build's own folder can be written");
+    object
 }

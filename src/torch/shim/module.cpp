@@ -86,7 +86,8 @@ class File : public caffe2::serialize::ReadAdapterInterface {
   size_t size_ = 0;
 };
 
-// Moves tensors one by one and keeps shared memory shared.
+// Moves tensors one by one, as nn.Module._apply does: a tensor that two modules own is moved once and stays theirs, but
+// two tensors that were views of one storage get a storage each.
 class Mover {
  public:
   Mover(c10::Device device, int scalar_type) : device_(device), scalar_type_(scalar_type) {}
@@ -118,35 +119,12 @@ class Mover {
       return;
     }
     at::NoGradGuard no_grad;
-    const void* storage = t.storage().unsafeGetStorageImpl();
-    auto key = std::make_pair(storage, dtype);
-    auto known = moved_.find(key);
-    at::Tensor target;
-    size_t elements = t.storage().nbytes() / t.element_size();
-    bool whole = t.is_non_overlapping_and_dense() && static_cast<size_t>(t.numel()) == elements;
-    if (known != moved_.end()) {
-      target = known->second.as_strided(t.sizes(), t.strides(), t.storage_offset());
-    } else if (whole) {
-      target = t.to(device_, dtype);
-      kept_.push_back(t.storage());
-      moved_.emplace(key, target.as_strided({t.numel()}, {1}, 0));
-    } else {
-      target = t.to(device_, dtype);
-    }
-    t.set_data(target);
+    t.set_data(t.to(device_, dtype));
   }
-
-  struct PairHash {
-    size_t operator()(const std::pair<const void*, at::ScalarType>& p) const {
-      return std::hash<const void*>()(p.first) ^ static_cast<size_t>(p.second);
-    }
-  };
 
   c10::Device device_;
   int scalar_type_;
   std::set<const void*> seen_;
-  std::vector<c10::Storage> kept_; // so that no address is met twice
-  std::unordered_map<std::pair<const void*, at::ScalarType>, at::Tensor, PairHash> moved_;
 };
 
 void mark(Graph& graph) {

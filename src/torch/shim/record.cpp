@@ -114,8 +114,9 @@ int64_t sig_id(Recorder& r, const at::Tensor& t) {
   return id;
 }
 
+// Tensors elsewhere than on the recorded device (step counters of optimizers) are none of its memory.
 int64_t alloc_id(Recorder& r, const at::Tensor& t) {
-  if (!t.unsafeGetTensorImpl()->has_storage()) {
+  if (!t.unsafeGetTensorImpl()->has_storage() || t.device().type() != r.device) {
     return -1;
   }
   const auto& storage = t.storage();

@@ -34,7 +34,7 @@ int shim_module_load(const char* path, const char* device, int skip_data, shim_m
 void shim_module_free(shim_module* module);
 int shim_module_train(shim_module* module, int on, char** error);
 // What nn.Module._apply does: children first, then own parameters, then own buffers; floating-point tensors also get
-// `scalar_type` where it is not negative. Tensors that share memory go on sharing it.
+// `scalar_type` where it is not negative. Views of one storage get a storage each, as in Python.
 int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error);
 // Calls back once per parameter and buffer, in named_parameters' and named_buffers' order.
 typedef void (*shim_tensor_visitor)(void* context, const char* name, int is_buffer, void* tensor);
@@ -54,6 +54,15 @@ int shim_module_assign(shim_module* module, const char* name, void* tensor, char
 // libtorch's number for the dtype, and numel x element size.
 int shim_tensor_info(const void* tensor, int* scalar_type, int64_t* bytes, char** error);
 
+// ---- training (train.cpp)
+// Two handles of one tensor have one identity; two views of one storage have not.
+int shim_tensor_identity(const void* tensor, uintptr_t* identity, char** error);
+// What `parameter.grad = None` does.
+int shim_tensor_clear_grad(const void* tensor, char** error);
+// For each of `count` tensors the place of its group, in the order in which torch.optim goes through devices and
+// dtypes.
+int shim_group_tensors(const void* const* tensors, size_t count, size_t* groups, char** error);
+
 // ---- values (values.cpp): a stack of IValues
 shim_values* shim_values_new(void);
 void shim_values_free(shim_values* values);
@@ -70,8 +79,10 @@ int shim_values_tuple(shim_values* values, size_t count, char** error);
 int shim_values_dict(shim_values* values, size_t count, char** error);
 // Replaces the last `count` tensors by one list of tensors.
 int shim_values_tensor_list(shim_values* values, size_t count, char** error);
-// Replaces the last `count` numbers by one list.
-int shim_values_double_list(shim_values* values, size_t count, char** error);
+// Replaces the last `count` numbers by one list of Scalars.
+int shim_values_scalar_list(shim_values* values, size_t count, char** error);
+// Replaces the last number by the 0-dim tensor that Python makes of a number where an operator wants a tensor.
+int shim_values_wrap_number(shim_values* values, char** error);
 // Pushes the default of the method's argument `index`.
 int shim_values_push_default(shim_values* values, shim_module* module, const char* method, size_t index, char** error);
 // Makes value `index` what the method's argument `index` wants, or says why it cannot be.

@@ -2,6 +2,7 @@
 
 #include "common.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <sstream>
@@ -218,13 +219,22 @@ int shim_values_tensor_list(shim_values* values, size_t count, char** error) {
   });
 }
 
-int shim_values_double_list(shim_values* values, size_t count, char** error) {
+int shim_values_scalar_list(shim_values* values, size_t count, char** error) {
   return shim::guard(error, [&] {
-    c10::List<double> list;
+    c10::List<c10::Scalar> list;
     for (auto& item : take(values, count)) {
-      list.push_back(item.toDouble());
+      list.push_back(item.toScalar());
     }
     values->stack.emplace_back(std::move(list));
+  });
+}
+
+int shim_values_wrap_number(shim_values* values, char** error) {
+  return shim::guard(error, [&] {
+    auto number = take(values, 1);
+    at::Tensor wrapped = c10::scalar_to_tensor(number[0].toScalar());
+    wrapped.unsafeGetTensorImpl()->set_wrapped_number(true);
+    values->stack.emplace_back(std::move(wrapped));
   });
 }
 

@@ -1,0 +1,133 @@
+//! `torch.optim.RMSprop` (`torch/optim/rmsprop.py` of 2.11): neither momentum nor centered.
+
+use inspect_checkpoint::engine::protocol::OptimizerImpl;
+use tch::Tensor;
+
+use super::ops::{
+    all_real, assign, count, count_all, free, groups, many, one, real, run, step_counter,
+    zeros_like,
+};
+use super::{Live, Rule};
+use crate::failure::Failure;
+use crate::ffi::Value;
+
+const LR: f64 = 1e-2;
+const ALPHA: f64 = 0.99;
+const EPS: f64 = 1e-8;
+
+struct State {
+    step: Tensor,
+    square_avg: Tensor,
+}
+
+/// RMSprop; state is made in the first step.
+pub(super) struct Rmsprop {
+    states: Vec<Option<State>>,
+}
+
+impl Rmsprop {
+    /// For `count` parameters.
+    pub(super) fn new(count: usize) -> Rmsprop {
+        Rmsprop {
+            states: (0..count).map(|_| None).collect(),
+        }
+    }
+
+    fn init(&mut self, live: &[Live]) -> Result<(), Failure> {
+        for Live { index, param, .. } in live {
+            if let Some(slot @ None) = self.states.get_mut(*index) {
+                *slot = Some(State {
+                    step: step_counter(tch::Device::Cpu)?,
+                    square_avg: zeros_like(param)?,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn one_by_one(&self, live: &[Live]) -> Result<(), Failure> {
+        let mut avg = None;
+        for Live { index, param, grad } in live {
+            let Some(Some(state)) = self.states.get(*index) else {
+                continue;
+            };
+            count(&state.step)?;
+            let (param, grad) = (real(param)?, real(grad)?);
+            let square_avg = real(&state.square_avg)?;
+            let scaled = [Value::Tensor(&square_avg), Value::WrappedDouble(ALPHA)];
+            run("aten::mul_", "Tensor", &scaled)?;
+            let squared = [
+                Value::Tensor(&square_avg),
+                Value::Tensor(&grad),
+                Value::Tensor(&grad),
+                Value::Double(1.0 - ALPHA),
+            ];
+            run("aten::addcmul_", "", &squared)?;
+            let fresh = avg.insert(one("aten::sqrt", "", &[Value::Tensor(&square_avg)])?);
+            let shifted = [Value::Tensor(fresh), Value::WrappedDouble(EPS)];
+            run("aten::add_", "Tensor", &shifted)?;
+            let update = [
+                Value::Tensor(&param),
+                Value::Tensor(&grad),
+                Value::Tensor(fresh),
+                Value::Double(-LR),
+            ];
+            run("aten::addcdiv_", "", &update)?;
+        }
+        Ok(())
+    }
+
+    fn many_at_once(&self, live: &[Live]) -> Result<(), Failure> {
+        let mut avg = None;
+        for group in groups(live)? {
+            let params = all_real(group.params())?;
+            let grads = all_real(group.grads())?;
+            let square_avgs = all_real(group.states(&self.states, |state| &state.square_avg))?;
+            count_all(&group.states(&self.states, |state| &state.step))?;
+            let scaled = [Value::Tensors(&square_avgs), Value::Double(ALPHA)];
+            run("aten::_foreach_mul_", "Scalar", &scaled)?;
+            let squared = [
+                Value::Tensors(&square_avgs),
+                Value::Tensors(&grads),
+                Value::Tensors(&grads),
+                Value::Double(1.0 - ALPHA),
+            ];
+            run("aten::_foreach_addcmul_", "Scalar", &squared)?;
+            let fresh = many("aten::_foreach_sqrt", "", &[Value::Tensors(&square_avgs)])?;
+            assign(&mut avg, fresh);
+            let fresh = avg.as_deref().unwrap_or_default();
+            let shifted = [Value::Tensors(fresh), Value::Double(EPS)];
+            run("aten::_foreach_add_", "Scalar", &shifted)?;
+            let update = [
+                Value::Tensors(&params),
+                Value::Tensors(&grads),
+                Value::Tensors(fresh),
+                Value::Double(-LR),
+            ];
+            run("aten::_foreach_addcdiv_", "Scalar", &update)?;
+        }
+        avg.into_iter().for_each(free);
+        Ok(())
+    }
+}
+
+impl Rule for Rmsprop {
+    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
+        super::refuse_sparse("RMSprop", live)?;
+        self.init(live)?;
+        match how {
+            OptimizerImpl::Foreach => self.many_at_once(live),
+            // A fused one is refused when the optimizer is made.
+            OptimizerImpl::Loop | OptimizerImpl::Fused => self.one_by_one(live),
+        }
+    }
+
+    fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)> {
+        match self.states.get(index) {
+            Some(Some(state)) => {
+                vec![("step", &state.step), ("square_avg", &state.square_avg)]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
