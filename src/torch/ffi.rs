@@ -4,6 +4,9 @@
 //! [`TorchError`]. Tensors cross as `tch` tensors.
 #![allow(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+pub(crate) mod barred;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 

@@ -74,17 +74,36 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
     }
     ffi::plain_executor()?;
     let mut done = Done::default();
-    match request.task {
+    let outcome = perform(output, request.task, target, &mut done);
+    if let Some(path) = sandbox::attempt() {
+        return Err(Failure::new(
+            FailureKind::ModelError,
+            format!(
+                "the model tried to write the file `{path}`; it was not allowed to, and nothing was written"
+            ),
+        ));
+    }
+    outcome?;
+    done.trace_lines = output.trace_lines;
+    Ok(Message::Done(Box::new(done)))
+}
+
+fn perform(
+    output: &mut Stdout,
+    task: Task,
+    target: Result<Target, Failure>,
+    done: &mut Done,
+) -> Result<(), Failure> {
+    match task {
         Task::Hello => {}
         Task::Signature { file, method } => {
             output.progress("loading")?;
             let module = load(&file, true)?;
             done.signature = Some(Method::of(&module, &method)?.signature);
         }
-        Task::Run(run) => run_task(output, &run, target?, &mut done)?,
+        Task::Run(run) => run_task(output, &run, target?, done)?,
     }
-    done.trace_lines = output.trace_lines;
-    Ok(Message::Done(Box::new(done)))
+    Ok(())
 }
 
 /// Opens the libraries of the device that the task wants: nothing more can be opened once the engine is confined.

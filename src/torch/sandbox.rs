@@ -5,6 +5,9 @@
 //! and to compute; it writes no file, opens no connection and starts no program. On Linux that is Landlock for files
 //! and seccomp for system calls; what a kernel lacks is said in `hello`, never passed over. Memory and time are limited
 //! by the front.
+//!
+//! An attempt to write a file fails, and is noticed ([`attempt`]): libtorch's own operators do not always look whether
+//! they could.
 
 use std::path::PathBuf;
 
@@ -27,6 +30,18 @@ pub(crate) fn confine(needs: &Needs) -> String {
     {
         let _ = needs;
         "none: it needs Linux".to_owned()
+    }
+}
+
+/// The file that the model tried to write, where it did.
+pub(crate) fn attempt() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        crate::ffi::barred::path()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        None
     }
 }
 
@@ -205,9 +220,71 @@ mod linux {
     /// Calls of NVIDIA's driver that a model on the CPU has no use for.
     const ALLOWED_FOR_GPU: &[i64] = &[libc::SYS_socket, libc::SYS_connect, libc::SYS_sendmsg];
 
-    fn restrict_calls(gpu: bool) -> Result<(), seccompiler::Error> {
-        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-        let mut barred: BTreeMap<i64, Vec<SeccompRule>> = BARRED
+    /// Calls that change files whatever their arguments.
+    const CHANGING: &[i64] = &[
+        libc::SYS_truncate,
+        libc::SYS_unlinkat,
+        libc::SYS_renameat2,
+        libc::SYS_mkdirat,
+        libc::SYS_symlinkat,
+        libc::SYS_linkat,
+        libc::SYS_mknodat,
+    ];
+
+    /// Their older names.
+    #[cfg(target_arch = "x86_64")]
+    const CHANGING_OLD: &[i64] = &[
+        libc::SYS_creat,
+        libc::SYS_unlink,
+        libc::SYS_rename,
+        libc::SYS_renameat,
+        libc::SYS_mkdir,
+        libc::SYS_rmdir,
+        libc::SYS_symlink,
+        libc::SYS_link,
+        libc::SYS_mknod,
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    const CHANGING_OLD: &[i64] = &[];
+
+    type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+    /// Calls that write files: those above, and opening for anything but reading.
+    fn writing() -> Result<Rules, seccompiler::Error> {
+        let mut rules: Rules = CHANGING
+            .iter()
+            .chain(CHANGING_OLD)
+            .flat_map(|call| numbers(*call))
+            .map(|call| (call, Vec::new()))
+            .collect();
+        #[cfg(target_arch = "x86_64")]
+        let opening = [(libc::SYS_openat, 2), (libc::SYS_open, 1)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let opening = [(libc::SYS_openat, 2)];
+        for (call, flags) in opening {
+            let mut cases = Vec::new();
+            for (mask, value) in [
+                (libc::O_ACCMODE, libc::O_WRONLY),
+                (libc::O_ACCMODE, libc::O_RDWR),
+                (libc::O_CREAT, libc::O_CREAT),
+                (libc::O_TRUNC, libc::O_TRUNC),
+            ] {
+                let mask = u64::from(mask.unsigned_abs());
+                let value = u64::from(value.unsigned_abs());
+                let operator = SeccompCmpOp::MaskedEq(mask);
+                let condition =
+                    SeccompCondition::new(flags, SeccompCmpArgLen::Dword, operator, value)?;
+                cases.push(SeccompRule::new(vec![condition])?);
+            }
+            rules.extend(numbers(call).map(|call| (call, cases.clone())));
+        }
+        Ok(rules)
+    }
+
+    fn restrict_calls(gpu: bool) -> Result<(), CallsError> {
+        let arch =
+            TargetArch::try_from(std::env::consts::ARCH).map_err(seccompiler::Error::from)?;
+        let mut barred: Rules = BARRED
             .iter()
             .chain(BARRED_OLD)
             .filter(|call| !(gpu && ALLOWED_FOR_GPU.contains(call)))
@@ -215,26 +292,47 @@ mod linux {
             .map(|call| (call, Vec::new()))
             .collect();
         // A thread may be made, a process not.
-        let process = SeccompRule::new(vec![SeccompCondition::new(
-            0,
-            SeccompCmpArgLen::Qword,
-            SeccompCmpOp::MaskedEq(CLONE_THREAD),
-            0,
-        )?])?;
+        let process = SeccompRule::new(vec![
+            SeccompCondition::new(
+                0,
+                SeccompCmpArgLen::Qword,
+                SeccompCmpOp::MaskedEq(CLONE_THREAD),
+                0,
+            )
+            .map_err(seccompiler::Error::from)?,
+        ])
+        .map_err(seccompiler::Error::from)?;
         for call in numbers(libc::SYS_clone) {
             barred.insert(call, vec![process.clone()]);
         }
-        // clone3 hides its flags in memory: the C library then falls back to clone.
-        let hidden = numbers(libc::SYS_clone3)
+        // These hide their flags in memory: the C library then falls back to the calls that do not.
+        let hidden: Rules = [libc::SYS_clone3, libc::SYS_openat2]
+            .into_iter()
+            .flat_map(numbers)
             .map(|call| (call, Vec::new()))
             .collect();
-        for (rules, errno) in [(hidden, libc::ENOSYS), (barred, libc::EPERM)] {
-            let action = SeccompAction::Errno(errno.unsigned_abs());
-            let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?;
-            let program = BpfProgram::try_from(filter)?;
+        let errno = |number: i32| SeccompAction::Errno(number.unsigned_abs());
+        let mut filters = vec![(hidden, errno(libc::ENOSYS)), (barred, errno(libc::EPERM))];
+        if !gpu {
+            crate::ffi::barred::watch()?; // a GPU's driver opens its devices for writing
+            filters.push((writing()?, SeccompAction::Trap));
+        }
+        for (rules, action) in filters {
+            let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)
+                .map_err(seccompiler::Error::from)?;
+            let program = BpfProgram::try_from(filter).map_err(seccompiler::Error::from)?;
             seccompiler::apply_filter_all_threads(&program)?;
         }
         Ok(())
+    }
+
+    /// Why system calls are not restricted.
+    #[derive(Debug, thiserror::Error)]
+    enum CallsError {
+        #[error(transparent)]
+        Filter(#[from] seccompiler::Error),
+        #[error(transparent)]
+        Handler(#[from] std::io::Error),
     }
 
     const CLONE_THREAD: u64 = libc::CLONE_THREAD.unsigned_abs() as u64;
