@@ -9,8 +9,8 @@ use crate::cli::{Inspect, ReportFormat, Show, SortKey};
 use crate::estimate::Estimate;
 use crate::format::{self, ReadOptions};
 use crate::report::{
-    CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, Table, View,
-    ViewOptions,
+    CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
+    RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
 };
 use crate::ui::Target;
 
@@ -183,7 +183,11 @@ fn view_options(show: &Show) -> ViewOptions {
 
 fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> Document<'a> {
     let checkpoint = &looked.checkpoint;
+    let analysis = looked.ran.as_ref().map(|ran| RunAnalysis::new(&ran.trace));
     let mut report = ExactReport::new(looked.path.display().to_string(), checkpoint);
+    report.run = analysis
+        .as_ref()
+        .map(|analysis| RunReport::new(analysis, show.ops));
     report.estimate = looked.estimate.as_ref();
     Document {
         checkpoint,
@@ -193,6 +197,16 @@ fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> D
             ReportFormat::Json => View::default(),
             _ => View::new(checkpoint, options),
         },
+        run: analysis
+            .as_ref()
+            .filter(|_| show.format != ReportFormat::Json)
+            .map(|analysis| {
+                let options = RunViewOptions {
+                    depth: show.depth,
+                    all: show.all,
+                };
+                RunView::new(analysis, options)
+            }),
         units: show.units,
         cast: show.as_dtype.map(|dtype| CastSizes::of(checkpoint, dtype)),
         signature: looked.signature.clone(),

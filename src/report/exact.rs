@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::RunReport;
 use crate::checkpoint::{ByteOrder, Checkpoint, Finding, Storage, StorageId, Sum, Tensor, Totals};
 use crate::estimate::Estimate;
 use crate::tensor::DType;
@@ -29,7 +30,7 @@ pub struct ExactReport<'a> {
     /// What else is noteworthy.
     pub findings: Vec<FindingReport>,
     /// What a run showed.
-    pub run: Option<serde_json::Value>,
+    pub run: Option<RunReport<'a>>,
     /// How much GPU memory it needs.
     pub estimate: Option<&'a Estimate>,
 }

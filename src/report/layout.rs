@@ -10,7 +10,7 @@ use crate::checkpoint::{Checkpoint, Layout, Tensor};
 use crate::tensor::DType;
 
 /// Rows of a tree without `--depth`: a screen or two.
-const TREE_ROWS: usize = 64;
+pub(super) const TREE_ROWS: usize = 64;
 
 /// What to show.
 #[derive(Debug, Clone, Default)]

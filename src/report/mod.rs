@@ -13,6 +13,7 @@ mod json;
 mod layout;
 mod markdown;
 pub mod replay;
+mod run;
 mod table;
 mod text_table;
 mod tree;
@@ -28,6 +29,11 @@ pub use self::html::Html;
 pub use self::json::Json;
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
+pub use self::run::{
+    FunctionReport, InputReport, LiveReport, MeasuredReport, ModuleReport, OpReport, OpsReport,
+    OutputReport, ParametersReport, PeakReport, PhaseReport, RunAnalysis, RunReport, RunRow,
+    RunRowKind, RunTotalsReport, RunView, RunViewOptions, TensorShape,
+};
 pub use self::table::Table;
 
 use crate::checkpoint::Checkpoint;
@@ -43,6 +49,8 @@ pub struct Document<'a> {
     pub report: ExactReport<'a>,
     /// What was asked for.
     pub view: View,
+    /// What people see of a run, where there was one.
+    pub run: Option<RunView<'a>>,
     /// How sizes are written.
     pub units: Units,
     /// Sizes if cast, where asked for.

@@ -33,8 +33,14 @@ impl Render for Table {
             writeln!(out, "{}", escape(signature))?;
         }
         writeln!(out)?;
-        self.tensors(document, out)?;
+        match &document.run {
+            Some(run) => self.run_tree(run, document.units, out)?,
+            None => self.tensors(document, out)?,
+        }
         self.totals(document, out)?;
+        if let Some(run) = &document.report.run {
+            self.run_facts(run, document.units, out)?;
+        }
         self.facts(document, out)?;
         if let Some(estimate) = document.report.estimate {
             self.estimate(estimate, document.units, out)?;
@@ -332,7 +338,7 @@ fn shape_cell(row: &Row) -> String {
 }
 
 /// `│  ├─ `; nothing at the top level.
-fn guides(more: &[bool]) -> String {
+pub(super) fn guides(more: &[bool]) -> String {
     let mut text = String::new();
     let last = more.len().saturating_sub(1);
     for (index, more) in more.iter().enumerate().skip(1) {

@@ -478,7 +478,7 @@ fn groups(tree: &Tree<'_>, children: &[NodeId], kind_of: &[u32]) -> Vec<Group> {
 }
 
 /// `block12` as `block` and 12; `None` without a number, or with one that would not print the same again.
-fn split_number(label: &str) -> Option<(&str, u64)> {
+pub(super) fn split_number(label: &str) -> Option<(&str, u64)> {
     let prefix = label.trim_end_matches(|c: char| c.is_ascii_digit());
     let digits = label.get(prefix.len()..)?;
     if digits.len() > 1 && digits.starts_with('0') {
@@ -491,7 +491,7 @@ fn split_number(label: &str) -> Option<(&str, u64)> {
 const MAX_RANGES: usize = 4;
 
 /// `{0..31}`, `{0..3,5}`, `{0,2,4,…,30}`.
-fn ranges(numbers: &[u64]) -> String {
+pub(super) fn ranges(numbers: &[u64]) -> String {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     let runs: Vec<String> = sorted

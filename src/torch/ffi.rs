@@ -195,9 +195,10 @@ mod c {
             count: *mut usize,
             error: Error,
         ) -> c_int;
-        pub(super) fn shim_record_alloc_of(
+        pub(super) fn shim_record_tensor_of(
             tensor: *const c_void,
-            id: *mut i64,
+            sig: *mut i64,
+            alloc: *mut i64,
             error: Error,
         ) -> c_int;
         pub(super) fn shim_sim_loaded() -> c_int;
@@ -643,6 +644,8 @@ pub(crate) fn call_op(op: &str, overload: &str, arguments: &[Value<'_>]) -> Resu
 
 /// The recording of this process.
 pub(crate) mod recording {
+    use inspect_checkpoint::trace::TensorRef;
+
     use super::{Result, Tensor, c, c_int, c_text, call, pointer, ptr};
 
     /// Starts recording allocations on `cpu` or `cuda`.
@@ -682,12 +685,17 @@ pub(crate) mod recording {
         Ok(read(unsafe { std::slice::from_raw_parts(words, count) }))
     }
 
-    /// The allocation that holds a tensor's storage.
-    pub(crate) fn allocation_of(tensor: &Tensor) -> Result<Option<u32>> {
-        let mut id = -1;
-        // SAFETY: tensor and place are alive.
-        call(|e| unsafe { c::shim_record_alloc_of(pointer(tensor), &raw mut id, e) })?;
-        Ok(u32::try_from(id).ok())
+    /// A tensor as the trace writes it; the events that its numbers refer to are in the next drain.
+    pub(crate) fn tensor_ref(tensor: &Tensor) -> Result<Option<TensorRef>> {
+        let (mut sig, mut alloc) = (-1, -1);
+        // SAFETY: tensor and places are alive.
+        call(|e| unsafe {
+            c::shim_record_tensor_of(pointer(tensor), &raw mut sig, &raw mut alloc, e)
+        })?;
+        Ok(u32::try_from(sig).ok().map(|sig| TensorRef {
+            sig,
+            alloc: u32::try_from(alloc).ok(),
+        }))
     }
 }
 

@@ -8,7 +8,7 @@ use inspect_checkpoint::engine::protocol::{
     ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
 use inspect_checkpoint::trace::{
-    AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION,
+    AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION, TensorRef,
 };
 use tch::Tensor;
 
@@ -321,14 +321,33 @@ impl Session<'_> {
         category: Category,
         name: &str,
     ) -> Result<(), Failure> {
-        let id = recording::allocation_of(tensor)?;
+        let found = recording::tensor_ref(tensor)?;
         self.flush()?;
-        if let Some(id) = id {
+        if let Some(TensorRef {
+            sig,
+            alloc: Some(id),
+        }) = found
+        {
             self.output.event(&Event::Label {
                 id,
+                sig: Some(sig),
                 category,
                 name: name.to_owned(),
             })?;
+        }
+        Ok(())
+    }
+}
+
+impl Session<'_> {
+    /// Says what the method returned.
+    pub(crate) fn outputs(&mut self, values: &Values) -> Result<(), Failure> {
+        for (path, tensor) in values.tensors()? {
+            let found = recording::tensor_ref(&tensor)?;
+            self.flush()?;
+            if let Some(tensor) = found {
+                self.output.event(&Event::Output { path, tensor })?;
+            }
         }
         Ok(())
     }
@@ -415,12 +434,13 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
     match run.mode {
         Mode::Inference => {
             let _no_grad = tch::no_grad_guard();
-            session.phase(PhaseName::Forward, None, |_session| {
+            let outputs = session.phase(PhaseName::Forward, None, |_session| {
                 call.autocast(true)?;
                 let outputs = train::recorded(|| call.run());
                 call.autocast(false)?;
                 outputs
             })?;
+            session.outputs(&outputs)?;
         }
         Mode::Training {
             optimizer,

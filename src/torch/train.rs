@@ -56,6 +56,9 @@ pub(crate) fn train(
     for step in 1..=plan.steps.max(1) {
         call.autocast(true)?;
         forward(session, call, &optimizer, &mut outputs, step)?;
+        if let Some(outputs) = &outputs {
+            session.outputs(outputs)?;
+        }
         backward(
             session,
             call,

@@ -284,13 +284,19 @@ impl<'a> Follower<'a> {
                 }
                 SegmentAction::Oom => {}
             },
-            Event::Label { id, category, name } => {
+            Event::Label {
+                id,
+                sig,
+                category,
+                name,
+            } => {
                 if let Some(life) = self.lives.get_mut(*id as usize) {
                     life.category = *category;
                     life.name = Some(name.clone());
+                    life.sig = life.sig.or(*sig);
                 }
             }
-            Event::Header(_) | Event::Str { .. } | Event::Sig { .. } => {}
+            Event::Header(_) | Event::Str { .. } | Event::Sig { .. } | Event::Output { .. } => {}
         }
     }
 

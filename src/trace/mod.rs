@@ -22,6 +22,7 @@
 //! | `extern` | memory that was there before recording began |
 //! | `segment` | the CUDA caching allocator takes memory from or gives it back to the device |
 //! | `label` | what a piece of memory is for, where the engine knows (a parameter and its name, ...) |
+//! | `output` | a tensor that the method returned, by its place in the result |
 //!
 //! # Invariants
 //!
@@ -29,7 +30,10 @@
 //! `enter`/`exit`, `node`/`node_end` nest properly on each thread. [`TraceReader`] refuses a line that breaks one.
 
 mod args;
+pub mod flops;
 pub mod memory;
+pub mod modules;
+pub mod ops;
 mod read;
 
 pub use args::{Arg, TensorRef};
@@ -301,10 +305,20 @@ pub enum Event {
     Label {
         /// The allocation's number.
         id: u32,
+        /// Metadata of the tensor in it (`sig` number).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sig: Option<u32>,
         /// Category.
         category: Category,
         /// Name, such as the parameter's.
         name: String,
+    },
+    /// A tensor that the method returned.
+    Output {
+        /// Where in the result: empty, or indices, keys and fields joined by dots.
+        path: String,
+        /// The tensor.
+        tensor: TensorRef,
     },
 }
 

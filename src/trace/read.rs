@@ -277,7 +277,13 @@ impl TraceReader {
             }
             Event::Extern { id, bytes } => self.new_allocation(*id, *bytes, *bytes, false)?,
             Event::Free { id, .. } => self.free(*id)?,
-            Event::Label { id, .. } => self.known_allocation(*id)?,
+            Event::Label { id, sig, .. } => {
+                self.known_allocation(*id)?;
+                if let Some(sig) = sig {
+                    self.below("tensor metadata", self.sigs.len(), *sig)?;
+                }
+            }
+            Event::Output { tensor, .. } => self.known_tensor(*tensor)?,
             Event::Header(_)
             | Event::Str { .. }
             | Event::Sig { .. }
@@ -434,6 +440,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Extern { .. } => "extern",
         Event::Segment { .. } => "segment",
         Event::Label { .. } => "label",
+        Event::Output { .. } => "output",
     }
 }
 

@@ -187,6 +187,11 @@ void put(Recorder& r, Words& out, const c10::IValue& v, int depth) {
   }
 }
 
+// An operator called with a boxed stack reports the whole stack, with what lies below its own values.
+c10::ArrayRef<const c10::IValue> own_values(c10::ArrayRef<const c10::IValue> values, size_t declared) {
+  return declared > 0 && values.size() > declared ? values.slice(values.size() - declared) : values;
+}
+
 struct OpContext : at::ObserverContext {
   int64_t id = -1; // -1: an autograd node
 };
@@ -207,7 +212,7 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
       r.words.insert(r.words.end(), {REC_NODE, t, thread, name, fn.seqNr()});
       return context;
     }
-    auto inputs = fn.inputs();
+    auto inputs = own_values(fn.inputs(), fn.num_inputs());
     int64_t id = r.ops++;
     context->id = id;
     event.insert(event.end(), {REC_OP, t, thread, id, name, fn.seqNr(), static_cast<int64_t>(inputs.size())});
@@ -236,7 +241,8 @@ void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
       r.words.insert(r.words.end(), {REC_NODE_END, t, thread_number()});
       return;
     }
-    const auto& outputs = fn.outputs();
+    const auto& results = fn.outputs();
+    auto outputs = own_values(c10::ArrayRef<const c10::IValue>(results.data(), results.size()), fn.num_outputs());
     event.insert(event.end(), {REC_END, t, context->id, static_cast<int64_t>(outputs.size())});
     for (const auto& output : outputs) {
       put(r, event, output, 0);
@@ -460,10 +466,11 @@ int shim_record_drain(const int64_t** words, size_t* count, char** error) {
   });
 }
 
-int shim_record_alloc_of(const void* tensor, int64_t* id, char** error) {
+int shim_record_tensor_of(const void* tensor, int64_t* sig, int64_t* alloc, char** error) {
   return shim::guard(error, [&] {
     auto& r = recorder();
     std::lock_guard<std::mutex> lock(r.mutex);
-    *id = alloc_id(r, shim::tensor(tensor));
+    *sig = sig_id(r, shim::tensor(tensor));
+    *alloc = alloc_id(r, shim::tensor(tensor));
   });
 }

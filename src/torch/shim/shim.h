@@ -127,8 +127,8 @@ int shim_record_operators(int on, char** error);
 int64_t shim_record_now(void);
 // Hands over the words so far; they stay valid until the next call.
 int shim_record_drain(const int64_t** words, size_t* count, char** error);
-// The allocation that holds this tensor's storage, -1 for none; may add REC_EXTERN.
-int shim_record_alloc_of(const void* tensor, int64_t* id, char** error);
+// This tensor's metadata, and the allocation that holds its storage, -1 for none; may add REC_SIG and REC_EXTERN.
+int shim_record_tensor_of(const void* tensor, int64_t* sig, int64_t* alloc, char** error);
 
 // ---- CUDA allocator statistics (cuda.cpp)
 typedef struct shim_stat { int64_t current, peak, allocated, freed; } shim_stat;

@@ -1,0 +1,68 @@
+//! What a run showed: the exact report ([`RunReport`], the contract's `run`) and what people see of it ([`RunView`]).
+//!
+//! Both are made from a [`RunAnalysis`], which is made from nothing but the trace. Of a training run the last step is
+//! described, where the optimizer's state is complete; the phases of all steps are under `measured`.
+
+mod exact;
+mod measured;
+pub(super) mod table;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use exact::{
+    FunctionReport, InputReport, ModuleReport, OpReport, OpsReport, OutputReport, ParametersReport,
+    RunReport, RunTotalsReport, TensorShape,
+};
+pub use measured::{LiveReport, MeasuredReport, PeakReport, PhaseReport};
+pub use view::{RunRow, RunRowKind, RunView, RunViewOptions};
+
+use crate::trace::Trace;
+use crate::trace::flops::Flops;
+use crate::trace::memory::MemoryTimeline;
+use crate::trace::modules::ModuleTree;
+use crate::trace::ops::RunIndex;
+
+/// Everything that a trace says of a run.
+#[derive(Debug)]
+pub struct RunAnalysis<'a> {
+    /// The calls.
+    pub index: RunIndex<'a>,
+    /// The work of every operator.
+    pub flops: Flops,
+    /// The memory.
+    pub memory: MemoryTimeline,
+    /// The modules.
+    pub tree: ModuleTree<'a>,
+}
+
+impl<'a> RunAnalysis<'a> {
+    /// Analyses a trace.
+    #[must_use]
+    pub fn new(trace: &'a Trace) -> Self {
+        let index = RunIndex::new(trace);
+        let flops = Flops::of(&index);
+        let memory = MemoryTimeline::of(trace);
+        let tree = ModuleTree::new(&index, &flops, &memory);
+        RunAnalysis {
+            index,
+            flops,
+            memory,
+            tree,
+        }
+    }
+
+    /// Whether the run trained.
+    #[must_use]
+    pub fn training(&self) -> bool {
+        self.index.last_step().is_some()
+    }
+
+    /// The reported operators that no other operator called, by row of [`RunIndex::ops`].
+    fn outermost(&self) -> impl Iterator<Item = usize> + '_ {
+        let ops = self.index.ops.iter().enumerate();
+        ops.filter(|(_, op)| op.parent.is_none() && !op.is_scope() && self.index.reported(op.phase))
+            .map(|(id, _)| id)
+    }
+}
