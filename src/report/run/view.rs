@@ -198,6 +198,33 @@ struct Group {
     label: String,
 }
 
+impl Group {
+    /// Labels a group by its range. A pair like `conv1` and `conv2` stays apart: between them stands what links them.
+    fn settle(mut self) -> Vec<Group> {
+        let least = if self.prefix.is_empty() { 2 } else { 3 };
+        if self.numbers.len() >= least {
+            self.label = format!("{}{}", self.prefix, ranges(&self.numbers));
+            return vec![self];
+        }
+        if self.numbers.len() < 2 {
+            return vec![self];
+        }
+        let apart = self.positions.iter().zip(&self.numbers);
+        apart
+            .map(|(position, number)| Group {
+                positions: vec![*position],
+                label: format!("{}{number}", self.prefix),
+                prefix: String::new(),
+                numbers: Vec::new(),
+            })
+            .collect()
+    }
+
+    fn first(&self) -> usize {
+        self.positions.first().copied().unwrap_or(0)
+    }
+}
+
 struct Walk<'r, 'a> {
     run: &'r RunAnalysis<'a>,
     /// Empty where nothing is collapsed.
@@ -289,11 +316,8 @@ impl<'a> Walk<'_, 'a> {
             }
             groups.push(group);
         }
-        for group in &mut groups {
-            if group.numbers.len() > 1 {
-                group.label = format!("{}{}", group.prefix, ranges(&group.numbers));
-            }
-        }
+        let mut groups: Vec<Group> = groups.into_iter().flat_map(Group::settle).collect();
+        groups.sort_by_key(Group::first);
         groups
     }
 

@@ -139,6 +139,27 @@ std::vector<c10::Argument> field_names(const c10::ivalue::Tuple& tuple) {
 
 namespace shim {
 
+namespace {
+
+// Field names of a named tuple. Asking for the type of a tuple that holds an undefined tensor is an error in libtorch
+// (`_native_multi_head_attention` returns one); such a tuple has indices only.
+std::vector<std::string> field_names(const c10::ivalue::Tuple& tuple) {
+  std::vector<std::string> names;
+  try {
+    auto type = tuple.type();
+    if (type && type->schema()) {
+      for (const auto& argument : type->schema()->arguments()) {
+        names.push_back(argument.name());
+      }
+    }
+  } catch (const c10::Error&) {
+    names.clear();
+  }
+  return names;
+}
+
+} // namespace
+
 void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor& visit) {
   auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   if (v.isTensor()) {
@@ -155,7 +176,7 @@ void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor
     auto names = field_names(tuple);
     size_t i = 0;
     for (const auto& item : tuple.elements()) {
-      visit_tensors(item, below(i < names.size() ? names[i].name() : std::to_string(i)), visit);
+      visit_tensors(item, below(i < names.size() ? names[i] : std::to_string(i)), visit);
       i++;
     }
   } else if (v.isGenericDict()) {
