@@ -44,7 +44,9 @@ impl Script {
             id,
             dtype: "float32".into(),
             shape: shape.to_vec(),
-            bytes: shape.iter().product::<u64>() * 4,
+            bytes: shape
+                .iter()
+                .fold(4, |bytes: u64, size| bytes.saturating_mul(*size)),
         };
         self.reader.event(event).unwrap();
         Arg::Tensor(TensorRef {
