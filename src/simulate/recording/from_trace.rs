@@ -136,7 +136,8 @@ impl Reader<'_> {
             | Event::Str { .. }
             | Event::Sig { .. }
             | Event::Extern { .. }
-            | Event::Label { .. } => {}
+            | Event::Label { .. }
+            | Event::Output { .. } => {}
         }
     }
 
