@@ -183,7 +183,15 @@ fn view_options(show: &Show) -> ViewOptions {
 
 fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> Document<'a> {
     let checkpoint = &looked.checkpoint;
-    let analysis = looked.ran.as_ref().map(|ran| RunAnalysis::new(&ran.trace));
+    let declared: Vec<(&str, &str)> = checkpoint
+        .modules()
+        .iter()
+        .map(|module| (module.path.as_str(), module.class_name()))
+        .collect();
+    let analysis = looked
+        .ran
+        .as_ref()
+        .map(|ran| RunAnalysis::new(&ran.trace, &declared));
     let mut report = ExactReport::new(looked.path.display().to_string(), checkpoint);
     report.run = analysis
         .as_ref()

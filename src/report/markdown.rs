@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::layout::Row;
-use super::{Document, Render, SumReport};
+use super::{Document, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::{Units, grouped};
 
@@ -36,7 +36,10 @@ impl Render for Markdown {
         if let Some(signature) = &document.signature {
             writeln!(out, "{}\n", code(signature))?;
         }
-        rows(document, out)?;
+        match (&report.run, &document.run) {
+            (Some(run), Some(view)) => run::markdown::write(run, view, units, out)?,
+            _ => rows(document, out)?,
+        }
         totals(document, out)?;
         for (name, bytes) in report.totals.by_class.parts() {
             if bytes > 0 {
@@ -152,7 +155,7 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A name as code: no backtick, pipe or newline of its own gets through.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = escape(text).replace('`', "'").replace('|', "\\|");
     if text.is_empty() {
         "` `".to_owned()
@@ -162,7 +165,7 @@ fn code(text: &str) -> String {
 }
 
 /// A text in a table cell, with nothing in it that Markdown or HTML would act on.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in escape(text).chars() {
         match c {

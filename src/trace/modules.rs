@@ -46,7 +46,7 @@ pub enum Child {
 pub struct Module<'a> {
     /// Its path; empty for the root.
     pub path: &'a str,
-    /// Its class; `None` for one that was never called.
+    /// Its class; `None` for one that was neither called nor declared.
     pub class: Option<&'a str>,
     /// The module around it; `None` for the root.
     pub parent: Option<ModuleId>,
@@ -109,9 +109,14 @@ pub struct Function<'a> {
 }
 
 impl<'a> ModuleTree<'a> {
-    /// The tree of a run.
+    /// The tree of a run. `declared` modules (path and class) are in it even where they were never called.
     #[must_use]
-    pub fn new(index: &RunIndex<'a>, flops: &Flops, memory: &MemoryTimeline) -> Self {
+    pub fn new(
+        index: &RunIndex<'a>,
+        flops: &Flops,
+        memory: &MemoryTimeline,
+        declared: &[(&'a str, &'a str)],
+    ) -> Self {
         let mut tree = ModuleTree {
             modules: vec![Module::default()],
             by_path: HashMap::from([("", ROOT)]),
@@ -125,6 +130,14 @@ impl<'a> ModuleTree<'a> {
         merge.backward(&mut tree, flops);
         tree.memory(index, memory);
         tree.own_parameters(index);
+        for (path, class) in declared {
+            let id = tree.place(path);
+            if let Some(module) = tree.modules.get_mut(id)
+                && module.path == *path
+            {
+                module.class.get_or_insert(class);
+            }
+        }
         tree.sum_up();
         tree
     }

@@ -4,12 +4,11 @@
 //! described, where the optimizer's state is complete; the phases of all steps are under `measured`.
 
 mod exact;
+pub(super) mod markdown;
 mod measured;
-pub(super) mod table;
+mod table;
+mod text;
 mod view;
-
-#[cfg(test)]
-mod tests;
 
 pub use exact::{
     FunctionReport, InputReport, ModuleReport, OpReport, OpsReport, OutputReport, ParametersReport,
@@ -38,13 +37,13 @@ pub struct RunAnalysis<'a> {
 }
 
 impl<'a> RunAnalysis<'a> {
-    /// Analyses a trace.
+    /// Analyses a trace. `declared` names modules with their classes, called or not, where they are known.
     #[must_use]
-    pub fn new(trace: &'a Trace) -> Self {
+    pub fn new(trace: &'a Trace, declared: &[(&'a str, &'a str)]) -> Self {
         let index = RunIndex::new(trace);
         let flops = Flops::of(&index);
         let memory = MemoryTimeline::of(trace);
-        let tree = ModuleTree::new(&index, &flops, &memory);
+        let tree = ModuleTree::new(&index, &flops, &memory, declared);
         RunAnalysis {
             index,
             flops,
