@@ -228,10 +228,10 @@ fn flops(work: Work) -> Option<u64> {
 }
 
 /// The metadata of tensors.
-pub(super) fn shapes<'a>(
+pub(super) fn shapes(
     tensors: impl IntoIterator<Item = TensorRef>,
-    trace: &'a Trace,
-) -> Vec<TensorShape<'a>> {
+    trace: &Trace,
+) -> Vec<TensorShape<'_>> {
     tensors
         .into_iter()
         .filter_map(|tensor| trace.sig(tensor))

@@ -42,8 +42,7 @@ fn line(row: &RunRow<'_>, units: Units, out: &mut dyn Write) -> io::Result<()> {
         RunRowKind::Module if row.repeats > 1 => {
             format!("{} x{}", code(&row.label), row.repeats)
         }
-        RunRowKind::Module => code(&row.label),
-        RunRowKind::Function => code(&row.label),
+        RunRowKind::Module | RunRowKind::Function => code(&row.label),
     };
     writeln!(
         out,

@@ -104,9 +104,7 @@ pub(super) fn macs(formula: Formula, op: &Op<'_>, trace: &Trace) -> Option<u64> 
 }
 
 fn mul<const N: usize>(factors: [u64; N]) -> Option<u64> {
-    factors
-        .into_iter()
-        .try_fold(1_u64, |product, factor| product.checked_mul(factor))
+    factors.into_iter().try_fold(1, u64::checked_mul)
 }
 
 fn numel(shape: &[u64]) -> Option<u64> {
@@ -117,14 +115,14 @@ fn numel(shape: &[u64]) -> Option<u64> {
 
 /// `[.., m, k] @ [.., k, n]`.
 fn matmul(a: &[u64], b: &[u64]) -> Option<u64> {
-    let ([.., m, k], [.., k2, n]) = (a, b) else {
+    let ([.., rows, inner], [.., inner2, columns]) = (a, b) else {
         return None;
     };
     let batch = |shape: &[u64]| numel(shape.get(..shape.len().checked_sub(2)?)?);
-    if k != k2 || batch(a)? != batch(b)? {
+    if inner != inner2 || batch(a)? != batch(b)? {
         return None;
     }
-    mul([batch(a)?, *m, *k, *n])
+    mul([batch(a)?, *rows, *inner, *columns])
 }
 
 fn linear(input: &[u64], weight: &[u64]) -> Option<u64> {

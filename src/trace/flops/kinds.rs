@@ -177,17 +177,13 @@ fn formula(base: &str) -> Option<Formula> {
         },
         "quantized_lstm" => F::PackedLayers { gates: 4 },
         "quantized_gru" => F::PackedLayers { gates: 3 },
-        "_cdist_forward" => F::Distances {
+        "_cdist_forward" | "_pdist_forward" => F::Distances {
             points: 0,
             distances: None,
         },
         "_cdist_backward" => F::Distances {
             points: 1,
             distances: Some(4),
-        },
-        "_pdist_forward" => F::Distances {
-            points: 0,
-            distances: None,
         },
         "_pdist_backward" => F::Distances {
             points: 1,
