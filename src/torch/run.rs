@@ -506,9 +506,12 @@ fn load_phase(
         weights::load(&module, &module.tensors()?, path, target.place.computes)?;
     }
     let cast = run.cast.as_deref().map(scalar_type).transpose()?;
-    if target.on_cuda() || cast.is_some() {
-        module.to(target.torch_name(), cast)?;
-    }
+    let moved = if target.on_cuda() || cast.is_some() {
+        module.to(target.torch_name(), cast)
+    } else {
+        Ok(())
+    };
+    // Also where memory ran out on the way: what had arrived by then is what held it.
     let tensors = module.tensors()?;
     for one in &tensors {
         let category = if one.is_buffer {
@@ -518,6 +521,7 @@ fn load_phase(
         };
         session.label(&one.tensor, category, &one.name)?;
     }
+    moved?;
     Ok((module, tensors))
 }
 
