@@ -124,17 +124,6 @@ const c10::Argument& argument(shim_module* module, const char* method, size_t in
   return all[index + 1];
 }
 
-// The fields of a named tuple. A plain tuple is asked too, and works out the types of its elements to answer, which it
-// cannot where one is an undefined tensor (attention without weights returns one).
-std::vector<c10::Argument> field_names(const c10::ivalue::Tuple& tuple) {
-  try {
-    auto type = tuple.type();
-    return type && type->schema() ? type->schema()->arguments() : std::vector<c10::Argument>{};
-  } catch (const c10::Error&) {
-    return {};
-  }
-}
-
 } // namespace
 
 namespace shim {
