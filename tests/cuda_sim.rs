@@ -1,6 +1,13 @@
 //! The simulated CUDA device's contract: `cuda_sim/contract.c`, compiled against the embedded stand-ins and run with
 //! them preloaded from memory, as an engine is.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

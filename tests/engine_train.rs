@@ -41,10 +41,10 @@ fn truth(name: &str) -> Value {
 
 /// Every line that the engine wrote.
 fn engine(file: &Path, dims: &[u64], dtype: Option<&str>, training: &Value) -> Vec<Value> {
-    let fill = if dtype.is_some() { "zeros" } else { "ones" };
+    let values = if dtype.is_some() { "zeros" } else { "ones" };
     let spec = json!({
         "text": "x",
-        "tensor": {"dims": dims, "dtype": dtype, "fill": fill},
+        "tensor": {"dims": dims, "dtype": dtype, "fill": values},
         "scalar": null,
     });
     let request = json!({

@@ -2,6 +2,12 @@
 //!
 //! Skipped, and said so, where this build has no simulated device (no engine, or a libtorch without CUDA).
 #![cfg(feature = "torch")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
+)]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

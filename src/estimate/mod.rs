@@ -18,7 +18,7 @@ pub use rule_of_thumb::{RuleOfThumb, optimizer_copies};
 
 use crate::simulate::{AllocConf, DeviceLimits, Placement};
 use crate::trace::memory::{CATEGORIES, MemoryTimeline, Peak, PhaseMemory, Place};
-use crate::trace::{Category, Trace};
+use crate::trace::{Category, Event, PhaseName, Trace};
 
 /// What an estimate was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -318,17 +318,39 @@ fn assumptions(trace: &Trace, question: &Question<'_>) -> Vec<String> {
     all
 }
 
+/// Those that ran in the model or its backward pass. An optimizer reads its step counters, which are on the host.
 fn value_dependent(trace: &Trace) -> Vec<String> {
+    let mut found = [false; VALUE_DEPENDENT.len()];
+    let mut of_model = false;
+    for event in &trace.events {
+        match event {
+            Event::Phase { name, .. } => {
+                of_model = matches!(name, PhaseName::Forward | PhaseName::Backward);
+            }
+            Event::Op { name, .. } if of_model => {
+                let op = trace.text(*name);
+                if let Some(seen) = VALUE_DEPENDENT
+                    .iter()
+                    .position(|known| *known == op)
+                    .and_then(|index| found.get_mut(index))
+                {
+                    *seen = true;
+                }
+            }
+            _ => {}
+        }
+    }
     VALUE_DEPENDENT
         .iter()
-        .filter(|op| trace.texts.iter().any(|text| text == *op))
-        .map(|op| (*op).to_owned())
+        .zip(found)
+        .filter(|(_, found)| *found)
+        .map(|(op, _)| (*op).to_owned())
         .collect()
 }
 
 fn at_peak(trace: &Trace, memory: &MemoryTimeline, peak: &Peak) -> AtPeak {
     let phase = peak.place.phase.and_then(|index| memory.phases.get(index));
-    let text = |id: Option<u32>| id.map(|id| trace.text(id).to_owned());
+    let text = |id: Option<u32>| id.map(|id| op_name(trace, id));
     AtPeak {
         phase: phase.map(|phase| phase.name.name()),
         step: phase.and_then(|phase| phase.step),
@@ -349,6 +371,13 @@ fn at_peak(trace: &Trace, memory: &MemoryTimeline, peak: &Peak) -> AtPeak {
     }
 }
 
+/// An operator's or autograd node's name, without the words that libtorch's engine puts before a node.
+fn op_name(trace: &Trace, id: u32) -> String {
+    let name = trace.text(id);
+    let node = name.strip_prefix("autograd::engine::evaluate_function: ");
+    node.unwrap_or(name).to_owned()
+}
+
 fn live(trace: &Trace, memory: &MemoryTimeline, id: u32) -> Option<LiveTensor> {
     let life = memory.allocations.get(id as usize)?;
     let Place { op, module, .. } = life.place;
@@ -358,7 +387,7 @@ fn live(trace: &Trace, memory: &MemoryTimeline, id: u32) -> Option<LiveTensor> {
         category: life.category,
         name: life.name.clone(),
         module: module.map(|id| trace.text(id).to_owned()),
-        op: op.map(|id| trace.text(id).to_owned()),
+        op: op.map(|id| op_name(trace, id)),
         shape: sig.map(|sig| sig.shape.clone()),
         dtype: sig.map(|sig| sig.dtype.clone()),
     })

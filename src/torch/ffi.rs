@@ -112,7 +112,6 @@ mod c {
         ) -> c_int;
         pub(super) fn shim_values_new() -> *mut Values;
         pub(super) fn shim_values_free(values: *mut Values);
-        pub(super) fn shim_values_len(values: *const Values) -> usize;
         pub(super) fn shim_values_push_none(values: *mut Values, error: Error) -> c_int;
         pub(super) fn shim_values_push_tensor(
             values: *mut Values,
@@ -520,12 +519,6 @@ impl Values {
     pub(crate) fn new() -> Values {
         // SAFETY: no arguments; NULL only when memory is out, which the next call would find.
         Values(unsafe { c::shim_values_new() })
-    }
-
-    /// How many values there are.
-    pub(crate) fn len(&self) -> usize {
-        // SAFETY: the stack is alive.
-        unsafe { c::shim_values_len(self.0) }
     }
 
     /// Pushes a value.

@@ -55,8 +55,8 @@ fn assign<'a>(method: &Method, given: &'a [Given]) -> Result<Vec<Option<&'a Inpu
     let mut chosen: Vec<Option<&InputValue>> = vec![None; count];
     let mut position = 0;
     for one in given {
-        let index = match &one.name {
-            Some(name) => method
+        let index = if let Some(name) = &one.name {
+            method
                 .arguments
                 .iter()
                 .position(|a| &a.name == name)
@@ -65,11 +65,10 @@ fn assign<'a>(method: &Method, given: &'a [Given]) -> Result<Vec<Option<&'a Inpu
                         format!("`{}` has no argument `{name}`", method.signature.method),
                         &method.signature,
                     )
-                })?,
-            None => {
-                position += 1;
-                position - 1
-            }
+                })?
+        } else {
+            position += 1;
+            position - 1
         };
         let Some(slot) = chosen.get_mut(index) else {
             return Err(Failure::input(

@@ -168,7 +168,7 @@ fn devices() -> Vec<DeviceInfo> {
         Ok(None) => cuda.unavailable = Some("this libtorch was built without CUDA".to_owned()),
         Ok(Some(0)) => cuda.unavailable = Some("no GPU, or no driver for it".to_owned()),
         Ok(Some(_)) => {
-            cuda.id = "cuda:0".to_owned();
+            "cuda:0".clone_into(&mut cuda.id);
             cuda.total_bytes = cuda::memory_info().ok().map(|(_, total)| total);
         }
         Err(error) => cuda.unavailable = Some(error.message),
@@ -489,7 +489,7 @@ impl Call<'_> {
                         told.signature = Some(signature.clone());
                         Failure::Told(told)
                     }
-                    other => other,
+                    output @ Failure::Output(_) => output,
                 },
             )
     }

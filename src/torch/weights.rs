@@ -11,6 +11,7 @@ use inspect_checkpoint::checkpoint::{ByteOrder, Checkpoint, Layout, Role, Tensor
 use inspect_checkpoint::engine::protocol::{Failed, FailureKind};
 use inspect_checkpoint::format::{self, ReadOptions};
 use inspect_checkpoint::source::Source;
+use inspect_checkpoint::tensor::DType;
 use tch::{Kind, Tensor};
 
 use crate::dtype;
@@ -107,7 +108,7 @@ impl Tensors {
         let start = storage
             .data_offset()
             .ok_or_else(|| refuse("its data is compressed, or not in the file"))?;
-        let item = stored.dtype().map_or(1, |dtype| dtype.item_bytes());
+        let item = stored.dtype().map_or(1, DType::item_bytes);
         let (shape, strides) = (
             stored.shape().unwrap_or_default(),
             stored.strides().unwrap_or_default(),
@@ -175,12 +176,12 @@ pub(crate) fn load(
     path: &Path,
     fill: bool,
 ) -> Result<(), Failure> {
-    let file = Tensors::open(path, FailureKind::Load)?;
+    let weights = Tensors::open(path, FailureKind::Load)?;
     let wanted: Vec<(&str, Vec<u64>)> = tensors
         .iter()
         .map(|one| (one.name.as_str(), shape_of(&one.tensor)))
         .collect();
-    let found = file.checkpoint().tensors();
+    let found = weights.checkpoint().tensors();
     let prefix = prefix(&wanted, found);
     let by_key: HashMap<&str, &Stored> = found
         .iter()
@@ -195,7 +196,7 @@ pub(crate) fn load(
     }
     for (key, _) in &wanted {
         if let Some(stored) = by_key.get(key) {
-            let tensor = file.make(stored, true, FailureKind::Load)?;
+            let tensor = weights.make(stored, true, FailureKind::Load)?;
             module.assign(key, &tensor)?;
         }
     }

@@ -66,7 +66,6 @@ int shim_group_tensors(const void* const* tensors, size_t count, size_t* groups,
 // ---- values (values.cpp): a stack of IValues
 shim_values* shim_values_new(void);
 void shim_values_free(shim_values* values);
-size_t shim_values_len(const shim_values* values);
 int shim_values_push_none(shim_values* values, char** error);
 int shim_values_push_tensor(shim_values* values, const void* tensor, char** error);
 int shim_values_push_int(shim_values* values, int64_t value, char** error);

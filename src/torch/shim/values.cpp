@@ -190,7 +190,6 @@ void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor
 
 shim_values* shim_values_new(void) { return new (std::nothrow) shim_values; }
 void shim_values_free(shim_values* values) { delete values; }
-size_t shim_values_len(const shim_values* values) { return values->stack.size(); }
 
 int shim_values_push_none(shim_values* values, char** error) {
   return shim::guard(error, [&] { values->stack.emplace_back(); });
