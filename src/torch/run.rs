@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
     BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode,
-    ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
+    ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Signature, Task,
 };
 use inspect_checkpoint::trace::{
     AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION, TensorRef,
@@ -419,7 +419,8 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
             Inputs::File(path) => inputs::file::arguments(&module, &method, path, place)?,
         };
         for (path, tensor) in values.tensors()? {
-            session.label(&tensor, Category::Inputs, &path)?;
+            let name = input_name(&method.signature, &path);
+            session.label(&tensor, Category::Inputs, &name)?;
         }
         Ok(values)
     })?;
@@ -458,6 +459,22 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
         }
     }
     Ok(())
+}
+
+/// Names the place of a tensor among the arguments by the argument, not its number: `x`, `batch.0`. A single
+/// argument's path has no number.
+fn input_name(signature: &Signature, path: &str) -> String {
+    let (index, rest) = match signature.arguments.len() {
+        1 => ("0", path),
+        _ => path.split_once('.').unwrap_or((path, "")),
+    };
+    let number: Option<usize> = index.parse().ok();
+    let argument = number.and_then(|index| signature.arguments.get(index));
+    let name = argument.map_or(index, |argument| argument.name.as_str());
+    match rest {
+        "" => name.to_owned(),
+        _ => format!("{name}.{rest}"),
+    }
 }
 
 /// A method with its arguments, to be called as often as the run wants.

@@ -137,7 +137,7 @@ fn phase(phase: &PhaseMemory) -> PhaseReport {
 fn at_peak<'a>(peak: &Peak, memory: &MemoryTimeline, trace: &'a Trace) -> PeakReport<'a> {
     let Place { phase, op, module } = peak.place;
     let phase = phase.and_then(|id| memory.phases.get(id));
-    let text = |id: Option<u32>| id.map(|id| trace.text(id));
+    let text = |id: Option<u32>| id.map(|id| plain(trace.text(id)));
     let live = peak.live.iter();
     PeakReport {
         phase: phase.map(|phase| phase.name.name()),
@@ -174,10 +174,16 @@ fn one<'a>(life: &AllocationLife, trace: &'a Trace) -> LiveReport<'a> {
         category: category_name(life.category),
         name: life.name.clone(),
         module: life.place.module.map(|id| trace.text(id)),
-        op: life.place.op.map(|id| trace.text(id)),
+        op: life.place.op.map(|id| plain(trace.text(id))),
         shape: sig.map(|sig| sig.shape.as_slice()),
         dtype: sig.map(|sig| sig.dtype.as_str()),
     }
+}
+
+/// An operator's name, or that of the node that the autograd engine was evaluating.
+fn plain(name: &str) -> &str {
+    name.strip_prefix("autograd::engine::evaluate_function: ")
+        .unwrap_or(name)
 }
 
 /// The category as the contract writes it.

@@ -58,7 +58,7 @@ impl Table {
 fn columns() -> [Column; 8] {
     let column = |title, side, fit| Column { title, side, fit };
     [
-        column("Module", Side::Left, Fit::Cut(20)),
+        column("Module", Side::Left, Fit::Cut(32)),
         column("Class", Side::Left, Fit::Drop(1)),
         column("Calls", Side::Right, Fit::Drop(2)),
         column("Output", Side::Left, Fit::Keep),

@@ -188,10 +188,10 @@ fn largest_text(peak: &PeakReport<'_>, units: Units) -> String {
             let _ = write!(text, " {}", shape_text(shape));
         }
         match (&live.name, live.module, live.op) {
-            (Some(name), _, _) => {
+            (Some(name), _, _) if !name.is_empty() => {
                 let _ = write!(text, " `{}`", escape(name));
             }
-            (None, module, Some(op)) => {
+            (_, module, Some(op)) => {
                 let _ = write!(text, " of `{}`", escape(op));
                 if let Some(module) = module.filter(|module| !module.is_empty()) {
                     let _ = write!(text, " in `{}`", escape(module));
