@@ -68,7 +68,9 @@ pub(crate) fn train(
             &mut loss,
             step,
         )?;
-        update(session, &mut optimizer, step)?;
+        // Adagrad's constructor has made and labelled its state already.
+        let new_state = step == 1 && plan.optimizer != OptimizerKind::Adagrad;
+        update(session, &mut optimizer, step, new_state)?;
         if session.computes_on_host()
             && let Some(loss) = &loss
         {
@@ -165,10 +167,15 @@ fn backward(
     })
 }
 
-fn update(session: &mut Session<'_>, optimizer: &mut Optimizer, step: u32) -> Result<(), Failure> {
+fn update(
+    session: &mut Session<'_>,
+    optimizer: &mut Optimizer,
+    step: u32,
+    new_state: bool,
+) -> Result<(), Failure> {
     session.phase(PhaseName::Optimizer, Some(step), |session| {
         recorded(|| optimizer.step())?;
-        if step == 1 {
+        if new_state {
             label_state(session, optimizer)?;
         }
         Ok(())
