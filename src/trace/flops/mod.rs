@@ -6,7 +6,7 @@
 //! convolution is not multiplied by its groups.
 //!
 //! Operators nest. One that has a formula is counted and what it calls is not looked at again; one that has none is
-//! the sum of what it calls. An operator that is in no table ([`kinds`]) and calls nothing that computes is named in
+//! the sum of what it calls. An operator that is in no table (`kinds`) and calls nothing that computes is named in
 //! [`Flops::without`], never counted as zero in silence.
 
 mod formulas;
