@@ -64,3 +64,6 @@ pub const ROWS: u64 = 200_000;
 
 /// Bytes of pickle for each further named tensor: a second name of a known tensor takes up at least 6.
 pub const PICKLE_BYTES_PER_ROW: u64 = 6;
+
+/// Kinds of optimizer state that are told apart: an optimizer keeps 1 to 5.
+pub const OPTIMIZER_KINDS: usize = 16;

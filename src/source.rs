@@ -37,7 +37,7 @@ pub struct Source {
 
 #[derive(Debug)]
 enum Bytes {
-    Mapped(memmap2::Mmap),
+    Mapped(memmap2::Mmap, File),
     Owned(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl Source {
         let bytes = if length == 0 {
             Bytes::Owned(Vec::new())
         } else {
-            Bytes::Mapped(map(&file).map_err(fail("map"))?)
+            Bytes::Mapped(map(&file).map_err(fail("map"))?, file)
         };
         Ok(Source {
             path: path.to_owned(),
@@ -91,7 +91,7 @@ impl Source {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Mapped(map) => map,
+            Bytes::Mapped(map, _) => map,
             Bytes::Owned(bytes) => bytes,
         }
     }
@@ -100,6 +100,18 @@ impl Source {
     #[must_use]
     pub fn len(&self) -> u64 {
         self.bytes().len() as u64
+    }
+
+    /// Reads bytes from an offset on into `buffer`, as many as there are up to its length. Unlike [`Source::bytes`] this
+    /// keeps nothing in memory: for going through a whole file.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        #[cfg(unix)]
+        if let Bytes::Mapped(_, file) = &self.bytes {
+            return std::os::unix::fs::FileExt::read_at(file, buffer, offset);
+        }
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut rest = self.bytes().get(start..).unwrap_or(&[]);
+        io::Read::read(&mut rest, buffer)
     }
 
     /// Whether there are none.

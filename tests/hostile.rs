@@ -241,7 +241,10 @@ fn compressed_records() {
     assert_eq!(storage.bytes(), 16);
     assert!(storage.file_bytes() < 16);
     assert_eq!(&*storage_bytes(&source, storage).unwrap(), [7; 16]);
-    assert!(verify(&source, &checkpoint).unwrap().is_empty());
+    let (verified, findings) = verify(&source, &checkpoint).unwrap();
+    assert!(findings.is_empty());
+    assert_eq!((verified.damaged, verified.unchecked), (0, 0));
+    assert_eq!(verified.records, all.len() as u64);
 
     all[0].bytes = 4000 * u32::try_from(all[0].stored.len()).unwrap();
     assert!(matches!(
@@ -261,7 +264,8 @@ fn damaged_weights_are_found_by_verify() {
     all[1].crc ^= 1;
     let source = Source::from_bytes(Path::new("test"), zip(&all));
     let checkpoint = read_source(&source, &ReadOptions::default()).unwrap();
-    let findings = verify(&source, &checkpoint).unwrap();
+    let (verified, findings) = verify(&source, &checkpoint).unwrap();
+    assert_eq!((verified.damaged, findings.len()), (1, 1));
     assert_eq!(findings[0].code, "bad-crc");
     assert_eq!(findings[0].location, "data/0");
 }
@@ -736,4 +740,81 @@ fn inputs_are_plain_values() {
         read_inputs(&call),
         Err(FormatError::Structure { .. })
     ));
+}
+
+/// What `torch.save` wrote for one float32 storage of 4 elements before 1.6, with the pickle of the object given.
+fn storage_stream(object: &[u8]) -> Vec<u8> {
+    let mut out = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".to_vec();
+    out.extend(b"\x80\x02M\xe9\x03.");
+    out.extend(b"\x80\x02}U\x0dlittle_endian\x88s.");
+    out.extend(object);
+    out.extend(b"\x80\x02]U\x010a.");
+    out.extend(4_u64.to_le_bytes());
+    out.extend([7; 16]);
+    out
+}
+
+/// `{"w": tensor}` as `pickle.dump` writes it: the storage loads itself from bytes that `argument` makes.
+fn dumped(argument: &[u8]) -> Vec<u8> {
+    let mut out =
+        b"\x80\x03}U\x01wctorch._utils\n_rebuild_tensor_v2\n(ctorch.storage\n_load_from_bytes\n"
+            .to_vec();
+    out.extend(argument);
+    out.extend(b"\x85RK\x00K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs.");
+    out
+}
+
+const STORAGE: &[u8] = b"\x80\x02(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04NtQ.";
+
+/// Bytes as protocol 3 and later write them.
+fn bin_bytes(contents: &[u8]) -> Vec<u8> {
+    let mut out = b"B".to_vec();
+    out.extend(u32::try_from(contents.len()).unwrap().to_le_bytes());
+    out.extend(contents);
+    out
+}
+
+#[test]
+fn a_dumped_state_dict_holds_its_storages_as_bytes() {
+    let bytes = dumped(&bin_bytes(&storage_stream(STORAGE)));
+    let source = Source::from_bytes(Path::new("test"), bytes.clone());
+    let checkpoint = read_source(&source, &ReadOptions::default()).unwrap();
+    assert_eq!(checkpoint.security().verdict, Verdict::Clean);
+    assert_eq!(checkpoint.tensors()[0].name(), "w");
+    let storage = &checkpoint.storages()[0];
+    assert_eq!((storage.bytes(), storage.file_bytes()), (16, 16));
+    assert_eq!(&*storage_bytes(&source, storage).unwrap(), [7; 16]);
+
+    // Protocols 0 to 2 write bytes as text.
+    let stream = storage_stream(STORAGE);
+    let text: String = stream.iter().map(|byte| char::from(*byte)).collect();
+    let mut argument = b"c_codecs\nencode\nX".to_vec();
+    argument.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
+    argument.extend(text.as_bytes());
+    argument.extend(b"U\x06latin1\x86R");
+    let checkpoint = read(dumped(&argument)).unwrap();
+    assert_eq!(checkpoint.storages()[0].bytes(), 16);
+    assert_eq!(checkpoint.security().verdict, Verdict::Clean);
+}
+
+#[test]
+fn bytes_that_load_themselves_are_looked_into() {
+    // What such bytes name counts in full.
+    let evil = b"\x80\x02cos\nsystem\nU\x02ls\x85R0(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04NtQ.";
+    let checkpoint = read(dumped(&bin_bytes(&storage_stream(evil)))).unwrap();
+    assert_eq!(checkpoint.security().verdict, Verdict::Dangerous);
+    assert!(
+        checkpoint
+            .security()
+            .unexpected_globals
+            .contains(&"os system".to_owned())
+    );
+    // Bytes that are no storage, and bytes that only exist when the pickle runs.
+    assert!(read(dumped(&bin_bytes(b"cos\nsystem\n."))).is_err());
+    assert!(read(dumped(b"cbuiltins\nbytes\n)R")).is_err());
+    // The function itself, handed to something else.
+    let mut other = b"\x80\x02}(U\x01wctorch.storage\n_load_from_bytes\nU\x01v".to_vec();
+    other.extend(b"cfunctools\npartial\nctorch.storage\n_load_from_bytes\n\x85Ru.");
+    let checkpoint = read(other).unwrap();
+    assert_eq!(checkpoint.security().verdict, Verdict::Dangerous);
 }

@@ -28,8 +28,13 @@ struct Report {
     file: File,
     tensors: Vec<Tensor>,
     storages: Vec<Storage>,
+    #[serde(default)]
+    composites: Vec<Composite>,
+    #[serde(default)]
+    numpy_arrays: Vec<NumpyArray>,
     totals: Totals,
     security: Security,
+    verified: Option<Verified>,
     findings: Vec<Finding>,
     #[serde(deserialize_with = "present")]
     run: Option<serde_json::Value>,
@@ -170,6 +175,42 @@ struct Storage {
     member: String,
     used_bytes: u64,
     tensors: u64,
+    /// Both only with `--hash`.
+    hash: Option<String>,
+    duplicate_of: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Composite {
+    name: String,
+    layout: Layout,
+    #[serde(deserialize_with = "present")]
+    dtype: Option<String>,
+    #[serde(deserialize_with = "present")]
+    shape: Option<Vec<u64>>,
+    #[serde(deserialize_with = "present")]
+    numel: Option<u64>,
+    parts: Vec<String>,
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct NumpyArray {
+    name: String,
+    dtype: String,
+    shape: Vec<u64>,
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Verified {
+    records: u64,
+    bytes: u64,
+    unchecked: u64,
+    damaged: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,6 +226,8 @@ struct Totals {
     by_role: BTreeMap<Role, Sum>,
     by_dtype: Map<Sum>,
     by_class: ByClass,
+    #[serde(default)]
+    optimizer_by_kind: Map<u64>,
 }
 
 #[derive(Debug, Deserialize, Default, PartialEq, Eq, Clone, Copy)]
@@ -202,6 +245,7 @@ struct ByClass {
     buffers: u64,
     optimizer: u64,
     other_tensors: u64,
+    duplicates: Option<u64>,
     slack: u64,
     code: u64,
     pickle: u64,
@@ -340,11 +384,22 @@ fn assert_adds_up(report: &Report) {
         + class.buffers
         + class.optimizer
         + class.other_tensors
+        + class.duplicates.unwrap_or(0)
         + class.slack
         + class.code
         + class.pickle
         + class.padding;
     assert_eq!(classes, report.file.bytes, "{path}");
+    let kinds: u64 = totals.optimizer_by_kind.values().sum();
+    assert_eq!(kinds, class.optimizer, "{path}");
+    for whole in &report.composites {
+        let parts = report
+            .tensors
+            .iter()
+            .filter(|t| whole.parts.contains(&t.name));
+        let bytes: u64 = parts.filter_map(|part| part.bytes).sum();
+        assert_eq!(bytes, whole.bytes, "{path} {}", whole.name);
+    }
     assert!(report.security.unexpected_globals.len() <= report.security.globals.len());
     for finding in &report.findings {
         assert!(
@@ -523,4 +578,101 @@ fn views_do_not_touch_the_exact_report() {
         "1",
     ]);
     assert_eq!(plain.stdout, viewed.stdout);
+}
+
+#[test]
+fn what_a_file_consists_of_is_told_by_kind() {
+    let (report, _) = report(&["fixtures/checkpoint_adamw.pt", "--format", "json"]);
+    let kinds: Vec<(&str, u64)> = report
+        .totals
+        .optimizer_by_kind
+        .iter()
+        .map(|(kind, bytes)| (kind.as_str(), *bytes))
+        .collect();
+    assert_eq!(
+        kinds,
+        [("exp_avg", 2704), ("exp_avg_sq", 2704), ("step", 16)]
+    );
+}
+
+#[test]
+fn what_is_stored_in_parts_is_listed_as_a_whole_too() {
+    let (report, _) = report(&["fixtures/sparse.pt", "--format", "json"]);
+    for whole in &report.composites {
+        assert!(whole.dtype.is_some() && whole.shape.is_some(), "{whole:?}");
+        assert!(whole.parts.len() >= 2, "{whole:?}");
+    }
+    let layouts: Vec<_> = report
+        .composites
+        .iter()
+        .map(|whole| &whole.layout)
+        .collect();
+    for layout in [
+        Layout::SparseCoo,
+        Layout::SparseCsr,
+        Layout::SparseCsc,
+        Layout::SparseBsr,
+        Layout::SparseBsc,
+    ] {
+        assert!(layouts.contains(&&layout), "{layout:?}");
+    }
+}
+
+#[test]
+fn numpy_arrays_and_scalars_are_no_tensors() {
+    let (report, _) = report(&["fixtures/numpy.pt", "--format", "json"]);
+    assert!(!report.numpy_arrays.is_empty());
+    assert!(
+        report
+            .numpy_arrays
+            .iter()
+            .any(|array| array.shape.is_empty())
+    );
+    for array in &report.numpy_arrays {
+        assert!(
+            report
+                .tensors
+                .iter()
+                .all(|tensor| tensor.name != array.name)
+        );
+    }
+}
+
+#[test]
+fn hashes_find_the_storages_of_equal_bytes() {
+    for path in fixtures("fixtures") {
+        let (report, _) = report(&[&path, "--format", "json", "--hash"]);
+        assert_adds_up(&report);
+        for storage in &report.storages {
+            let Some(original) = storage.duplicate_of else {
+                continue;
+            };
+            assert!(original < storage.id, "{path}");
+            assert_eq!(storage.hash, report.storages[original].hash, "{path}");
+            assert_eq!(storage.bytes, report.storages[original].bytes, "{path}");
+        }
+        let copies = report.storages.iter().any(|s| s.duplicate_of.is_some());
+        let found = report
+            .findings
+            .iter()
+            .any(|f| f.code == "duplicate-storage");
+        assert_eq!(copies, found, "{path}");
+    }
+    // The four counters of steps are equal.
+    let (report, code) = report(&["fixtures/checkpoint_adamw.pt", "--format", "json", "--hash"]);
+    assert_eq!((code, report.totals.by_class.duplicates), (0, Some(12)));
+    let hash = report.storages[0].hash.as_deref().unwrap();
+    assert_eq!(hash.len(), 64);
+}
+
+#[test]
+fn checksums_are_compared_on_demand() {
+    let (report, code) = report(&["fixtures/resnet18.pt", "--format", "json", "--verify"]);
+    let verified = report.verified.as_ref().unwrap();
+    assert_eq!((code, verified.damaged, verified.unchecked), (0, 0, 0));
+    assert!(verified.records >= report.storages.len() as u64);
+    let (other, code) = self::report(&["fixtures/cnn.safetensors", "--format", "json", "--verify"]);
+    let verified = other.verified.as_ref().unwrap();
+    assert_eq!((code, verified.records), (0, 0));
+    assert_eq!(verified.unchecked, other.storages.len() as u64);
 }

@@ -7,11 +7,12 @@ use super::{Context, Exit, Failure, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
 use crate::cli::{Inspect, ReportFormat, Show, SortKey};
 use crate::estimate::Estimate;
-use crate::format::{self, ReadOptions};
+use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
     RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
 };
+use crate::source::Source;
 use crate::ui::Target;
 
 /// One file with everything that was found out about it.
@@ -48,7 +49,7 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
         show(&looked, inspect, context)?;
     }
     for one in &looked {
-        if let Some(failure) = distrust(one, inspect.trust) {
+        for failure in distrust(one, inspect.trust).into_iter().chain(damage(one)) {
             worst = worst.max(failure.exit);
             failure.show(&context.ui);
         }
@@ -75,6 +76,7 @@ fn look<'a>(
         estimate: None,
         signature,
     };
+    read_all(&mut looked, &inspect.show).map_err(|error| Failure::unreadable(path, error))?;
     let Some(plan) = &inspect.run else {
         return Ok((looked, None));
     };
@@ -113,6 +115,36 @@ fn distrust(looked: &Looked<'_>, trust: bool) -> Option<Failure> {
     Some(
         Failure::input(message).hint("`--trust` accepts it; loading it in Python can run any code"),
     )
+}
+
+/// Goes through all data of a file, where that was asked for.
+fn read_all(looked: &mut Looked<'_>, show: &Show) -> Result<(), FormatError> {
+    if !show.verify && !show.hash {
+        return Ok(());
+    }
+    let source = Source::open(looked.path)?;
+    if show.verify {
+        let (verified, findings) = format::verify(&source, &looked.checkpoint)?;
+        looked.checkpoint.set_verified(verified, findings);
+    }
+    if show.hash {
+        let hashes = format::hash(&source, &looked.checkpoint)?;
+        looked.checkpoint.set_hashes(hashes)?;
+    }
+    Ok(())
+}
+
+/// The error for a file whose data is not what its checksums say.
+fn damage(looked: &Looked<'_>) -> Option<Failure> {
+    let damaged = looked.checkpoint.verified()?.damaged;
+    let plural = if damaged == 1 { "" } else { "s" };
+    (damaged > 0).then(|| {
+        let path = looked.path.display();
+        Failure::input(format!(
+            "`{path}` is damaged: {damaged} record{plural} with a wrong checksum"
+        ))
+        .hint("fetch the file again")
+    })
 }
 
 /// Renders everything that was found out, in the format and to the place asked for.

@@ -9,6 +9,8 @@
 //! * the totals add up: `tensor_bytes - shared_bytes + slack_bytes = storage_bytes` (tensors without a storage aside),
 //!   and `by_class` and `storages + overhead` both give the file's size.
 
+mod duplicates;
+mod findings;
 mod tensor;
 mod totals;
 mod usage;
@@ -16,11 +18,26 @@ mod usage;
 use std::fmt;
 
 pub use tensor::{
-    Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor, TensorParts,
+    ContentHash, Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor,
+    TensorParts,
 };
 pub use totals::{ByClass, Sum, Totals};
 
 use crate::tensor::DType;
+use totals::Contents;
+
+/// What comparing a file's bytes with its checksums gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verified {
+    /// Records whose checksum was compared.
+    pub records: u64,
+    /// Their bytes in memory.
+    pub bytes: u64,
+    /// Records, or storages of formats without checksums, that there is nothing to compare with.
+    pub unchecked: u64,
+    /// Records that are damaged: each has a finding.
+    pub damaged: u64,
+}
 
 /// What kind of file it is, by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -220,16 +237,20 @@ pub struct Composite {
     pub dtype: Option<DType>,
     /// The shape of the whole, where the file says.
     pub shape: Option<crate::tensor::Dims>,
+    /// The names of its parts.
+    pub parts: Vec<String>,
+    /// Logical bytes of its parts.
+    pub bytes: u64,
 }
 
-/// A numpy array inside a checkpoint: memory, but no tensor.
+/// A numpy array or scalar inside a checkpoint: memory, but no tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumpyArray {
     /// Its name, as a tensor's.
     pub name: String,
-    /// numpy's type string (`f4`, `i8`).
+    /// numpy's name of its type (`float32`), or its type string where there is no such name (`U5`).
     pub dtype: String,
-    /// Its shape.
+    /// Its shape; empty for a scalar.
     pub shape: Vec<u64>,
     /// Bytes of its data.
     pub bytes: u64,
@@ -386,6 +407,7 @@ pub enum ModelError {
 pub struct Checkpoint {
     parts: CheckpointParts,
     totals: Totals,
+    verified: Option<Verified>,
 }
 
 impl Checkpoint {
@@ -395,8 +417,38 @@ impl Checkpoint {
         for (storage, used) in parts.storages.iter_mut().zip(&usage) {
             storage.set_usage(used.bytes, used.tensors);
         }
-        let totals = totals::of(&parts)?;
-        Ok(Checkpoint { parts, totals })
+        let totals = totals::of(&parts, Contents::Unread)?;
+        let wasted = findings::of(&parts);
+        parts.findings.extend(wasted);
+        Ok(Checkpoint {
+            parts,
+            totals,
+            verified: None,
+        })
+    }
+
+    /// Notes the hash of every storage's bytes, in order; `None` where there are no bytes. Storages of equal bytes are
+    /// named in findings, and [`ByClass::duplicates`] says what the copies take up in the file.
+    pub fn set_hashes(
+        &mut self,
+        hashes: impl IntoIterator<Item = Option<ContentHash>>,
+    ) -> Result<(), ModelError> {
+        let findings = duplicates::set(&mut self.parts, hashes);
+        self.parts.findings.extend(findings);
+        self.totals = totals::of(&self.parts, Contents::Hashed)?;
+        Ok(())
+    }
+
+    /// Notes what the file's checksums say.
+    pub fn set_verified(&mut self, verified: Verified, findings: Vec<Finding>) {
+        self.verified = Some(verified);
+        self.parts.findings.extend(findings);
+    }
+
+    /// What the file's checksums say, where they were compared.
+    #[must_use]
+    pub fn verified(&self) -> Option<Verified> {
+        self.verified
     }
 
     /// What kind of file it is.

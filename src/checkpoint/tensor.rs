@@ -1,5 +1,7 @@
 //! Storages and tensors, valid by construction.
 
+use std::fmt;
+
 use compact_str::CompactString;
 
 use super::ModelError;
@@ -164,8 +166,26 @@ pub enum StorageData {
         /// The first byte.
         offset: u64,
     },
+    /// In the file as text of a pickle of protocol 0 to 2, where every byte is a character.
+    Text,
     /// Not in the file.
     Absent,
+}
+
+/// BLAKE3 of a storage's bytes as they are in memory, in the file's byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ContentHash(pub [u8; 32]);
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A piece of memory that tensors view.
@@ -174,6 +194,8 @@ pub struct Storage {
     parts: StorageParts,
     used_bytes: u64,
     tensors: u64,
+    hash: Option<ContentHash>,
+    duplicate_of: Option<StorageId>,
 }
 
 impl Storage {
@@ -184,7 +206,18 @@ impl Storage {
             parts,
             used_bytes: 0,
             tensors: 0,
+            hash: None,
+            duplicate_of: None,
         }
+    }
+
+    pub(super) fn set_content(
+        &mut self,
+        hash: Option<ContentHash>,
+        duplicate_of: Option<StorageId>,
+    ) {
+        self.hash = hash;
+        self.duplicate_of = duplicate_of;
     }
 
     pub(super) fn set_usage(&mut self, used_bytes: u64, tensors: u64) {
@@ -227,7 +260,7 @@ impl Storage {
     pub fn data_offset(&self) -> Option<u64> {
         match self.parts.data {
             StorageData::Raw { offset } => Some(offset),
-            StorageData::Deflated { .. } | StorageData::Absent => None,
+            StorageData::Deflated { .. } | StorageData::Text | StorageData::Absent => None,
         }
     }
 
@@ -241,6 +274,25 @@ impl Storage {
     #[must_use]
     pub fn crc32(&self) -> Option<u32> {
         self.parts.crc32
+    }
+
+    /// The hash of its bytes; `None` before they were read, and where the file does not hold them.
+    #[must_use]
+    pub fn hash(&self) -> Option<ContentHash> {
+        self.hash
+    }
+
+    /// The first storage with the same bytes, where their hashes are known and it is another one.
+    #[must_use]
+    pub fn duplicate_of(&self) -> Option<StorageId> {
+        self.duplicate_of
+    }
+
+    /// Whether its contents were left out by `torch.serialization.skip_data`, which writes 0 as the checksum. (The
+    /// checksum of real data is 0 once in 4 billion storages.)
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.parts.crc32 == Some(0) && self.parts.bytes > 0
     }
 
     /// How many of its bytes at least one tensor reaches.

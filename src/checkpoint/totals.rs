@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use compact_str::CompactString;
+
 use super::{CheckpointParts, ModelError, Role, Storage};
+use crate::limits;
 use crate::tensor::DType;
 
 /// Tensors, elements and logical bytes of a group.
@@ -36,6 +39,8 @@ pub struct ByClass {
     pub optimizer: u64,
     /// ... anything else.
     pub other_tensors: u64,
+    /// Storages whose bytes are those of an earlier one; `None` until they were hashed, and then in no other class.
+    pub duplicates: Option<u64>,
     /// Data that no tensor reaches.
     pub slack: u64,
     /// TorchScript sources and debug records.
@@ -69,6 +74,18 @@ pub struct Totals {
     pub by_dtype: Vec<(DType, Sum)>,
     /// Bytes of the file by what they are.
     pub by_class: ByClass,
+    /// What [`ByClass::optimizer`] consists of, by the last part of the tensors' names (`exp_avg`), in order of first
+    /// appearance; more than [`limits::OPTIMIZER_KINDS`] are summed up as `other`.
+    pub optimizer_kinds: Vec<(CompactString, u64)>,
+}
+
+/// Whether the bytes of storages are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contents {
+    /// Nobody has read them.
+    Unread,
+    /// Their hashes are known.
+    Hashed,
 }
 
 fn add(a: u64, b: u64) -> Result<u64, ModelError> {
@@ -76,14 +93,14 @@ fn add(a: u64, b: u64) -> Result<u64, ModelError> {
 }
 
 /// Works out all sums. Storages must know their usage already.
-pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
+pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, ModelError> {
     let mut totals = Totals::default();
     let mut by_role = BTreeMap::new();
     let mut by_dtype: Vec<(DType, Sum)> = Vec::new();
     let mut in_storages = 0_u64;
-    // The class of a storage is that of the most important tensor in it.
-    let mut roles: Vec<Option<Role>> = vec![None; parts.storages.len()];
-    for tensor in &parts.tensors {
+    // The class of a storage is that of the most important tensor in it: role, and place of the tensor.
+    let mut roles: Vec<Option<(Role, usize)>> = vec![None; parts.storages.len()];
+    for (index, tensor) in parts.tensors.iter().enumerate() {
         let (numel, bytes) = (tensor.numel(), tensor.bytes());
         totals.tensors = add(totals.tensors, 1)?;
         totals.numel = add(totals.numel, numel)?;
@@ -104,7 +121,9 @@ pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
         }
         if let Some(role) = tensor.storage().and_then(|id| roles.get_mut(id.index())) {
             in_storages = add(in_storages, bytes)?;
-            *role = Some(role.map_or(tensor.role(), |r| r.min(tensor.role())));
+            if role.is_none_or(|(known, _)| tensor.role() < known) {
+                *role = Some((tensor.role(), index));
+            }
         }
     }
     totals.by_role = by_role.into_iter().collect();
@@ -117,7 +136,7 @@ pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
     // Expanded and overlapping views reach a byte more than once too.
     totals.shared_bytes = in_storages.saturating_sub(used);
     totals.slack_bytes = totals.storage_bytes.saturating_sub(used);
-    totals.by_class = by_class(parts, &roles)?;
+    (totals.by_class, totals.optimizer_kinds) = by_class(parts, &roles, contents)?;
     let in_file = parts
         .storages
         .iter()
@@ -132,21 +151,32 @@ pub(super) fn of(parts: &CheckpointParts) -> Result<Totals, ModelError> {
     Ok(totals)
 }
 
-fn by_class(parts: &CheckpointParts, roles: &[Option<Role>]) -> Result<ByClass, ModelError> {
+fn by_class(
+    parts: &CheckpointParts,
+    roles: &[Option<(Role, usize)>],
+    contents: Contents,
+) -> Result<(ByClass, Vec<(CompactString, u64)>), ModelError> {
     let mut class = ByClass {
         code: parts.code_bytes,
         pickle: parts.pickle_bytes,
         slack: parts.unreferenced_bytes,
+        duplicates: (contents == Contents::Hashed).then_some(0),
         ..ByClass::default()
     };
+    let mut kinds = Vec::new();
     for (storage, role) in parts.storages.iter().zip(roles) {
         let used = used_file_bytes(storage);
-        let field = match role {
-            Some(Role::Parameter) => &mut class.parameters,
-            Some(Role::Buffer) => &mut class.buffers,
-            Some(Role::Optimizer) => &mut class.optimizer,
-            Some(Role::Constant | Role::Tensor) => &mut class.other_tensors,
-            None => &mut class.slack,
+        let field = match (role, &mut class.duplicates) {
+            (Some(_), Some(duplicates)) if storage.duplicate_of().is_some() => duplicates,
+            (Some((Role::Parameter, _)), _) => &mut class.parameters,
+            (Some((Role::Buffer, _)), _) => &mut class.buffers,
+            (Some((Role::Optimizer, tensor)), _) => {
+                let name = parts.tensors.get(*tensor).map_or("", super::Tensor::name);
+                add_kind(&mut kinds, optimizer_kind(name), used)?;
+                &mut class.optimizer
+            }
+            (Some((Role::Constant | Role::Tensor, _)), _) => &mut class.other_tensors,
+            (None, _) => &mut class.slack,
         };
         *field = add(*field, used)?;
         class.slack = add(class.slack, storage.file_bytes().saturating_sub(used))?;
@@ -156,6 +186,7 @@ fn by_class(parts: &CheckpointParts, roles: &[Option<Role>]) -> Result<ByClass, 
         class.buffers,
         class.optimizer,
         class.other_tensors,
+        class.duplicates.unwrap_or(0),
         class.slack,
         class.code,
         class.pickle,
@@ -169,7 +200,34 @@ fn by_class(parts: &CheckpointParts, roles: &[Option<Role>]) -> Result<ByClass, 
             parts_bytes: known,
             file_bytes: parts.file_bytes,
         })?;
-    Ok(class)
+    Ok((class, kinds))
+}
+
+/// What an optimizer keeps a tensor as: the last part of its name that is no number.
+fn optimizer_kind(name: &str) -> &str {
+    let is_word = |part: &&str| !part.is_empty() && !part.bytes().all(|b| b.is_ascii_digit());
+    name.rsplit('.').find(is_word).unwrap_or(OTHER_KIND)
+}
+
+/// Optimizer state without a name of its own.
+const OTHER_KIND: &str = "other";
+
+fn add_kind(
+    kinds: &mut Vec<(CompactString, u64)>,
+    kind: &str,
+    bytes: u64,
+) -> Result<(), ModelError> {
+    let known = kinds.iter().any(|(name, _)| name == kind);
+    let kind = if known || kinds.len() < limits::OPTIMIZER_KINDS {
+        kind
+    } else {
+        OTHER_KIND
+    };
+    match kinds.iter_mut().find(|(name, _)| name == kind) {
+        Some((_, sum)) => *sum = add(*sum, bytes)?,
+        None => kinds.push((kind.into(), bytes)),
+    }
+    Ok(())
 }
 
 /// The share of a storage's bytes in the file that tensors reach; in proportion when it is compressed.

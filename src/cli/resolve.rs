@@ -167,6 +167,10 @@ pub struct Show {
     pub ops: bool,
     /// Sizes if cast.
     pub as_dtype: Option<DType>,
+    /// Compare all data with its checksums.
+    pub verify: bool,
+    /// Hash all data.
+    pub hash: bool,
 }
 
 /// A report's format.
@@ -329,6 +333,8 @@ impl ShowArgs {
             all: self.all,
             ops: self.ops,
             as_dtype: self.as_dtype,
+            verify: self.verify,
+            hash: self.hash,
         }
     }
 }

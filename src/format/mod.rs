@@ -20,7 +20,7 @@ mod zip;
 
 use std::path::Path;
 
-pub use data::{storage_bytes, verify, verify_storage};
+pub use data::{hash, storage_bytes, verify};
 pub use error::{FormatError, MemberFault, TensorFault};
 pub use torch::value::{Inputs, TensorRef, Value};
 

@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use super::RunReport;
-use crate::checkpoint::{ByteOrder, Checkpoint, Finding, Storage, StorageId, Sum, Tensor, Totals};
+use crate::checkpoint::{
+    ByteOrder, Checkpoint, Composite, Finding, NumpyArray, Storage, StorageId, Sum, Tensor, Totals,
+    Verified,
+};
 use crate::estimate::Estimate;
 use crate::tensor::DType;
 
@@ -23,10 +26,19 @@ pub struct ExactReport<'a> {
     pub tensors: Vec<TensorReport<'a>>,
     /// Every storage, in file order.
     pub storages: Vec<StorageReport<'a>>,
+    /// Tensors that are stored as several; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub composites: Vec<CompositeReport<'a>>,
+    /// numpy arrays and scalars, which are no tensors; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub numpy_arrays: Vec<NumpyReport<'a>>,
     /// The sums.
-    pub totals: TotalsReport,
+    pub totals: TotalsReport<'a>,
     /// Whether it is safe to load.
     pub security: SecurityReport<'a>,
+    /// What the checksums say; left out where nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<VerifiedReport>,
     /// What else is noteworthy.
     pub findings: Vec<FindingReport>,
     /// What a run showed.
@@ -113,11 +125,79 @@ pub struct StorageReport<'a> {
     pub used_bytes: u64,
     /// Tensors that view it.
     pub tensors: u64,
+    /// The contents, where they were hashed.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentReport>,
+}
+
+/// A storage's contents.
+#[derive(Debug, Serialize)]
+pub struct ContentReport {
+    /// BLAKE3 of its bytes, in hexadecimal; `None` where the file does not hold them.
+    pub hash: Option<String>,
+    /// The first storage with the same bytes, where that is another one.
+    pub duplicate_of: Option<u32>,
+}
+
+/// A tensor that is stored as several.
+#[derive(Debug, Serialize)]
+pub struct CompositeReport<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How it is made up.
+    pub layout: &'static str,
+    /// The dtype of the whole.
+    pub dtype: Option<&'static str>,
+    /// The shape of the whole.
+    pub shape: Option<&'a [u64]>,
+    /// Elements of the whole.
+    pub numel: Option<u64>,
+    /// The names of the tensors that it is stored as.
+    pub parts: &'a [String],
+    /// Their logical bytes.
+    pub bytes: u64,
+}
+
+/// A numpy array or scalar.
+#[derive(Debug, Serialize)]
+pub struct NumpyReport<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// numpy's name of its type (`float64`), or its type string where it has no other.
+    pub dtype: &'a str,
+    /// Sizes, outermost first; empty for a scalar.
+    pub shape: &'a [u64],
+    /// Bytes of its data, which are in the pickle.
+    pub bytes: u64,
+}
+
+/// What comparing the data with its checksums gave.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct VerifiedReport {
+    /// Records whose checksum was compared.
+    pub records: u64,
+    /// Their bytes in memory.
+    pub bytes: u64,
+    /// Records, or storages of other formats, without a checksum.
+    pub unchecked: u64,
+    /// Records that are damaged.
+    pub damaged: u64,
+}
+
+impl VerifiedReport {
+    fn of(verified: Verified) -> Self {
+        VerifiedReport {
+            records: verified.records,
+            bytes: verified.bytes,
+            unchecked: verified.unchecked,
+            damaged: verified.damaged,
+        }
+    }
 }
 
 /// All sums.
 #[derive(Debug, Serialize)]
-pub struct TotalsReport {
+pub struct TotalsReport<'a> {
     /// Tensors (names).
     pub tensors: u64,
     /// Their elements.
@@ -140,6 +220,9 @@ pub struct TotalsReport {
     pub by_dtype: Vec<(&'static str, SumReport)>,
     /// Bytes of the file by what they are.
     pub by_class: ClassBytes,
+    /// What `by_class.optimizer` consists of; left out where that is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_map")]
+    pub optimizer_by_kind: Vec<(&'a str, u64)>,
 }
 
 /// The sum of a group.
@@ -164,6 +247,9 @@ pub struct ClassBytes {
     pub optimizer: u64,
     /// Constants and other tensors.
     pub other_tensors: u64,
+    /// Storages whose bytes are those of an earlier one; left out unless hashed, and then in no other class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicates: Option<u64>,
     /// Data that no tensor reaches.
     pub slack: u64,
     /// TorchScript code.
@@ -177,12 +263,13 @@ pub struct ClassBytes {
 impl ClassBytes {
     /// The classes with their names, in order.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, u64); 8] {
+    pub fn parts(&self) -> [(&'static str, u64); 9] {
         [
             ("parameters", self.parameters),
             ("buffers", self.buffers),
             ("optimizer", self.optimizer),
             ("other tensors", self.other_tensors),
+            ("duplicates", self.duplicates.unwrap_or(0)),
             ("slack", self.slack),
             ("code", self.code),
             ("pickle", self.pickle),
@@ -235,18 +322,16 @@ impl<'a> ExactReport<'a> {
                 object: checkpoint.object().name(),
             },
             tensors: checkpoint.tensors().iter().map(tensor).collect(),
-            storages: checkpoint
-                .storages()
-                .iter()
-                .enumerate()
-                .map(storage)
-                .collect(),
+            storages: storages(checkpoint),
             totals: totals(checkpoint.totals()),
+            composites: checkpoint.composites().iter().map(composite).collect(),
+            numpy_arrays: checkpoint.numpy_arrays().iter().map(numpy_array).collect(),
             security: SecurityReport {
                 globals: &checkpoint.security().globals,
                 unexpected_globals: &checkpoint.security().unexpected_globals,
                 verdict: checkpoint.security().verdict.name(),
             },
+            verified: checkpoint.verified().map(VerifiedReport::of),
             findings: checkpoint.findings().iter().map(finding).collect(),
             run: None,
             estimate: None,
@@ -274,8 +359,18 @@ fn tensor(tensor: &Tensor) -> TensorReport<'_> {
     }
 }
 
-fn storage((id, storage): (usize, &Storage)) -> StorageReport<'_> {
+fn storages(checkpoint: &Checkpoint) -> Vec<StorageReport<'_>> {
+    let hashed = checkpoint.totals().by_class.duplicates.is_some();
+    let storages = checkpoint.storages().iter().enumerate();
+    storages.map(|(id, one)| storage(id, one, hashed)).collect()
+}
+
+fn storage(id: usize, storage: &Storage, hashed: bool) -> StorageReport<'_> {
     StorageReport {
+        content: hashed.then(|| ContentReport {
+            hash: storage.hash().map(|hash| hash.to_string()),
+            duplicate_of: storage.duplicate_of().map(StorageId::number),
+        }),
         id,
         dtype: storage.dtype().map(DType::name),
         bytes: storage.bytes(),
@@ -287,7 +382,7 @@ fn storage((id, storage): (usize, &Storage)) -> StorageReport<'_> {
     }
 }
 
-fn totals(totals: &Totals) -> TotalsReport {
+fn totals(totals: &Totals) -> TotalsReport<'_> {
     let class = totals.by_class;
     TotalsReport {
         tensors: totals.tensors,
@@ -312,11 +407,38 @@ fn totals(totals: &Totals) -> TotalsReport {
             buffers: class.buffers,
             optimizer: class.optimizer,
             other_tensors: class.other_tensors,
+            duplicates: class.duplicates,
             slack: class.slack,
             code: class.code,
             pickle: class.pickle,
             padding: class.padding,
         },
+        optimizer_by_kind: totals
+            .optimizer_kinds
+            .iter()
+            .map(|(kind, bytes)| (kind.as_str(), *bytes))
+            .collect(),
+    }
+}
+
+fn composite(whole: &Composite) -> CompositeReport<'_> {
+    CompositeReport {
+        name: &whole.name,
+        layout: whole.layout.name(),
+        dtype: whole.dtype.map(DType::name),
+        shape: whole.shape.as_deref(),
+        numel: whole.shape.as_deref().and_then(crate::tensor::numel),
+        parts: &whole.parts,
+        bytes: whole.bytes,
+    }
+}
+
+fn numpy_array(array: &NumpyArray) -> NumpyReport<'_> {
+    NumpyReport {
+        name: &array.name,
+        dtype: &array.dtype,
+        shape: &array.shape,
+        bytes: array.bytes,
     }
 }
 
@@ -338,8 +460,8 @@ fn finding(finding: &Finding) -> FindingReport {
 }
 
 /// Serializes pairs as an object, in their order.
-fn as_map<S: serde::Serializer>(
-    pairs: &[(&'static str, SumReport)],
+fn as_map<S: serde::Serializer, T: Serialize + Copy>(
+    pairs: &[(&str, T)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(pairs.iter().copied())

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::layout::{Row, RowKind};
+use super::table::{kinds_text, numpy_text, verified_text};
 use super::{Document, Render, SumReport};
 use crate::text::escape;
 use crate::units::grouped;
@@ -23,8 +24,9 @@ tr.module td{font-weight:600}.bar{display:flex;height:.8rem;border-radius:.4rem;
 code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}";
 
 /// Colours of the file's parts, in the order of [`super::ClassBytes::parts`].
-const COLORS: [&str; 8] = [
-    "#4a90d9", "#7ab648", "#e0a030", "#9a6fc0", "#d05050", "#50a8a0", "#888888", "#bbbbbb",
+const COLORS: [&str; 9] = [
+    "#4a90d9", "#7ab648", "#e0a030", "#9a6fc0", "#a05030", "#d05050", "#50a8a0", "#888888",
+    "#bbbbbb",
 ];
 
 impl Render for Html {
@@ -84,9 +86,16 @@ fn parts(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     for ((name, bytes), color) in class.iter().zip(COLORS) {
         if *bytes > 0 {
             let size = document.units.bytes(*bytes);
+            let kinds = match *name {
+                "optimizer" => {
+                    let kinds = &document.report.totals.optimizer_by_kind;
+                    html(&kinds_text(kinds, document.units))
+                }
+                _ => String::new(),
+            };
             writeln!(
                 out,
-                "<span style=\"color:{color}\">&#9632;</span> {name} {size} &ensp;"
+                "<span style=\"color:{color}\">&#9632;</span> {name} {size}{kinds} &ensp;"
             )?;
         }
     }
@@ -130,6 +139,13 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
             units.bytes(cast.storage_bytes),
             cast.dtype.name()
         )?;
+    }
+    if let Some(text) = numpy_text(&document.report, units) {
+        writeln!(out, "<p>Numpy: {}</p>", html(&text))?;
+    }
+    if let Some(verified) = document.report.verified {
+        let text = verified_text(verified, units);
+        writeln!(out, "<p>Verified: {}</p>", html(&text))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::layout::Row;
+use super::table::{kinds_text, numpy_text, verified_text};
 use super::{Document, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::{Units, grouped};
@@ -43,8 +44,18 @@ impl Render for Markdown {
         totals(document, out)?;
         for (name, bytes) in report.totals.by_class.parts() {
             if bytes > 0 {
-                writeln!(out, "- {name}: {} of the file", units.bytes(bytes))?;
+                let kinds = match name {
+                    "optimizer" => cell(&kinds_text(&report.totals.optimizer_by_kind, units)),
+                    _ => String::new(),
+                };
+                writeln!(out, "- {name}: {} of the file{kinds}", units.bytes(bytes))?;
             }
+        }
+        if let Some(text) = numpy_text(report, units) {
+            writeln!(out, "\nNumpy: {}", cell(&text))?;
+        }
+        if let Some(verified) = report.verified {
+            writeln!(out, "\nVerified: {}", verified_text(verified, units))?;
         }
         writeln!(out, "\nSecurity: **{}**", report.security.verdict)?;
         for global in report.security.unexpected_globals {

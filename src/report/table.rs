@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::layout::{Row, RowKind, View};
+use super::layout::{Row, RowKind, View, shape_text};
 use super::text_table::{self, Cell, Column, Fit, Look, Side, paint};
-use super::{Document, ExactReport, Render};
+use super::{Document, ExactReport, Render, VerifiedReport};
 use crate::text::{self, escape};
 use crate::units::{Units, grouped};
 
@@ -137,6 +137,17 @@ impl Table {
         let security = &document.report.security;
         self.fact("Memory", &memory_text(document), Look::Plain, out)?;
         self.fact("File", &file_text(document), Look::Plain, out)?;
+        if let Some(text) = numpy_text(&document.report, document.units) {
+            self.fact("Numpy", &text, Look::Plain, out)?;
+        }
+        if let Some(verified) = document.report.verified {
+            let look = match verified.damaged {
+                0 => Look::Good,
+                _ => Look::Bad,
+            };
+            let text = verified_text(verified, document.units);
+            self.fact("Verified", &text, look, out)?;
+        }
         if let Some(cast) = document.cast {
             let text = format!("{} in memory", document.units.bytes(cast.storage_bytes));
             self.fact(
@@ -419,18 +430,112 @@ fn memory_text(document: &Document<'_>) -> String {
 }
 
 fn file_text(document: &Document<'_>) -> String {
-    let class = document.report.totals.by_class;
-    let parts: Vec<String> = class
+    let totals = &document.report.totals;
+    let parts: Vec<String> = totals
+        .by_class
         .parts()
         .iter()
         .filter(|(_, bytes)| *bytes > 0)
-        .map(|(name, bytes)| format!("{name} {}", document.units.bytes(*bytes)))
+        .map(|(name, bytes)| {
+            let kinds = match *name {
+                "optimizer" => kinds_text(&totals.optimizer_by_kind, document.units),
+                _ => String::new(),
+            };
+            format!("{name} {}{kinds}", document.units.bytes(*bytes))
+        })
         .collect();
     format!(
         "{} B = {}",
         grouped(document.report.file.bytes),
         parts.join(" + ")
     )
+}
+
+/// Kinds of optimizer state that are named.
+const MAX_KINDS: usize = 4;
+
+/// ` (exp_avg 1.20 GiB, exp_avg_sq 1.20 GiB)`; nothing where there are none.
+pub(super) fn kinds_text(kinds: &[(&str, u64)], units: Units) -> String {
+    let mut largest: Vec<&(&str, u64)> = kinds.iter().filter(|(_, bytes)| *bytes > 0).collect();
+    largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let mut shown: Vec<String> = largest
+        .iter()
+        .take(MAX_KINDS)
+        .map(|(kind, bytes)| {
+            let kind = text::cut(&escape(kind), SHARED_WIDTH);
+            format!("{kind} {}", units.bytes(*bytes))
+        })
+        .collect();
+    match largest.len() {
+        0 => return String::new(),
+        more if more > MAX_KINDS => shown.push("…".to_owned()),
+        _ => {}
+    }
+    format!(" ({})", shown.join(", "))
+}
+
+/// numpy arrays that a report for people names.
+const MAX_ARRAYS: usize = 4;
+
+/// `2 arrays, 128 B in the pickle: `x` 3×4 float64, ...`; nothing where there are none.
+pub(super) fn numpy_text(report: &ExactReport<'_>, units: Units) -> Option<String> {
+    let arrays = &report.numpy_arrays;
+    let bytes = arrays
+        .iter()
+        .fold(0, |sum: u64, array| sum.saturating_add(array.bytes));
+    let mut shown: Vec<String> = arrays
+        .iter()
+        .take(MAX_ARRAYS)
+        .map(|array| {
+            let name = text::cut(&escape(array.name), SHARED_WIDTH);
+            let dtype = text::cut(&escape(array.dtype), SHARED_WIDTH);
+            format!("`{name}` {} {dtype}", shape_text(array.shape))
+        })
+        .collect();
+    if arrays.len() > MAX_ARRAYS {
+        shown.push(format!(
+            "and {} more",
+            grouped_usize(arrays.len() - MAX_ARRAYS)
+        ));
+    }
+    let plural = if arrays.len() == 1 { "" } else { "s" };
+    (!arrays.is_empty()).then(|| {
+        format!(
+            "{} array{plural}, {} in the pickle: {}",
+            grouped_usize(arrays.len()),
+            units.bytes(bytes),
+            shown.join(", ")
+        )
+    })
+}
+
+/// What the checksums say.
+pub(super) fn verified_text(verified: VerifiedReport, units: Units) -> String {
+    let VerifiedReport {
+        records,
+        bytes,
+        unchecked,
+        damaged,
+    } = verified;
+    if records == 0 {
+        return "this format has no checksums; every tensor lies inside its storage".to_owned();
+    }
+    let mut text = match damaged {
+        0 => format!(
+            "{} records, {}: every checksum is right",
+            grouped(records),
+            units.bytes(bytes)
+        ),
+        _ => format!(
+            "{} of {} records are damaged",
+            grouped(damaged),
+            grouped(records)
+        ),
+    };
+    if unchecked > 0 {
+        let _ = write!(text, "; {} have no data", grouped(unchecked));
+    }
+    text
 }
 
 fn security_text(report: &ExactReport<'_>) -> String {

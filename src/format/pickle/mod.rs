@@ -378,6 +378,15 @@ impl Pickle<'_> {
         }
     }
 
+    /// The contents of a bytes object, or of a string that is in the input as it is, and where they are in the input.
+    #[must_use]
+    pub fn span_of(&self, id: NodeId) -> Option<(u64, &[u8])> {
+        match self.node(id) {
+            Node::Bytes(span) | Node::Str(span) => Some((u64::from(span.start), self.span(span))),
+            _ => None,
+        }
+    }
+
     /// Module and name of a global.
     #[must_use]
     pub fn global(&self, id: NodeId) -> Option<(Cow<'_, str>, Cow<'_, str>)> {

@@ -18,6 +18,7 @@ use compact_str::CompactString;
 use super::super::error::{FormatError, MemberFault, TensorFault};
 use super::super::pickle::{Pickle, cut, parse_with_budget};
 use super::super::zip::{Archive, Member, canonical_number};
+use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
 use super::rows::{Place, Rows};
 use super::script::Classes;
@@ -132,7 +133,7 @@ impl<'a> TorchArchive<'a> {
     }
 
     /// A member's name inside the folder; `None` for members outside.
-    fn inside<'m>(&self, member: &'m Member<'a>) -> Option<&'m str> {
+    pub(crate) fn inside<'m>(&self, member: &'m Member<'a>) -> Option<&'m str> {
         member.name.strip_prefix(self.root)?.strip_prefix('/')
     }
 
@@ -169,6 +170,11 @@ impl<'a> TorchArchive<'a> {
             return Kind::Pickle;
         }
         Kind::Other
+    }
+
+    /// All records of the archive, in the directory's order.
+    pub(crate) fn members(&self) -> &[Member<'a>] {
+        self.archive.members()
     }
 
     /// The names of all members, for saying what the archive is instead.
@@ -231,6 +237,19 @@ impl<'a> TorchArchive<'a> {
             byte_order: parts.byte_order,
             security: reading.watch.finish().0,
         })
+    }
+
+    /// Reads a `torch.save` archive whose object is one storage.
+    pub(crate) fn read_storage(
+        &self,
+        watch: &mut Watch,
+    ) -> Result<(StorageParts, Option<ByteOrder>), FormatError> {
+        let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
+        self.start(&mut parts)?;
+        let member = self.needed("data.pkl")?;
+        let pickle = self.pickle(member, watch, Reach::Loaded)?;
+        let storage = storage_of_root(&pickle, &self.folder("data"), STREAM)?;
+        Ok((storage, parts.byte_order))
     }
 
     /// Reads a TorchScript archive: modules, constants, code headers. Runs nothing.
@@ -421,7 +440,7 @@ impl<'a> TorchArchive<'a> {
             .iter()
             .filter_map(|storage| match storage.data() {
                 StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
-                StorageData::Absent => None,
+                StorageData::Text | StorageData::Absent => None,
             })
             .collect();
         for member in self.archive.members() {

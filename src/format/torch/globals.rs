@@ -20,6 +20,8 @@ pub(crate) enum Known {
     RebuildSparse,
     /// `torch._utils._rebuild_nested_tensor`
     RebuildNested,
+    /// `torch.nested._internal.nested_tensor._rebuild_njt`
+    RebuildJagged,
     /// `torch._utils._rebuild_qtensor`
     RebuildQTensor,
     /// `torch._utils._rebuild_meta_tensor_no_storage`
@@ -58,10 +60,14 @@ pub(crate) enum Known {
     NumpyReconstruct,
     /// `numpy._core.multiarray.scalar`
     NumpyScalar,
+    /// `numpy._core.numeric._frombuffer`
+    NumpyFromBuffer,
     /// `numpy.dtype`
     NumpyDType,
     /// `_codecs.encode`
     CodecsEncode,
+    /// `torch.storage._load_from_bytes`
+    LoadFromBytes,
     /// Anything else.
     Other,
 }
@@ -70,6 +76,7 @@ pub(crate) enum Known {
 pub(crate) fn known(module: &str, name: &str) -> Known {
     match (module, name) {
         ("torch._utils", _) => known_rebuild(name),
+        ("torch.nested._internal.nested_tensor", "_rebuild_njt") => Known::RebuildJagged,
         ("torch._tensor", "_rebuild_from_type") => Known::RebuildFromType,
         ("torch._tensor", "_rebuild_from_type_v2") => Known::RebuildFromTypeV2,
         ("torch.nn.parameter", "UninitializedParameter" | "UninitializedBuffer") => {
@@ -88,8 +95,10 @@ pub(crate) fn known(module: &str, name: &str) -> Known {
             Known::NumpyReconstruct
         }
         ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyScalar,
+        ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => Known::NumpyFromBuffer,
         ("numpy", "dtype") => Known::NumpyDType,
         ("_codecs", "encode") => Known::CodecsEncode,
+        ("torch.storage", "_load_from_bytes") => Known::LoadFromBytes,
         _ => Known::Other,
     }
 }
@@ -122,6 +131,7 @@ impl Known {
                 | Known::RebuildTensorV3
                 | Known::RebuildSparse
                 | Known::RebuildNested
+                | Known::RebuildJagged
                 | Known::RebuildQTensor
                 | Known::RebuildMeta
                 | Known::RebuildWrapper
@@ -145,6 +155,10 @@ pub(crate) fn verdict(module: &str, name: &str) -> Verdict {
         return Verdict::Clean;
     }
     let top = module.split('.').next().unwrap_or("");
+    // From protocol 4 on a memory format is pickled by its printed name, in whichever module of torch knows `torch`.
+    if top == "torch" && name.strip_prefix("torch.").is_some_and(is_memory_format) {
+        return Verdict::Clean;
+    }
     let owned =
         matches!(top, "torch" | "numpy" | "") || STANDARD_LIBRARY.binary_search(&top).is_ok();
     if owned {
@@ -253,7 +267,7 @@ fn is_expected_numpy(module: &str, name: &str) -> bool {
         }
         "numpy.core.numeric" | "numpy._core.numeric" => name == "_frombuffer",
         "numpy.dtypes" => name.ends_with("DType"),
-        "numpy.ma.core" => matches!(name, "MaskedArray" | "_mareconstruct"),
+        "numpy.ma" | "numpy.ma.core" => matches!(name, "MaskedArray" | "_mareconstruct"),
         "numpy.random._pickle" => matches!(
             name,
             "__randomstate_ctor" | "__bit_generator_ctor" | "__generator_ctor"
@@ -311,6 +325,11 @@ fn is_expected_torch(module: &str, name: &str) -> bool {
                 )
         }
         "torch.nn.functional" | "torch._C._nn" => is_activation(name),
+        "torch.nested._internal.nested_tensor" => {
+            matches!(name, "_rebuild_njt" | "NestedTensor")
+        }
+        // Marks on tensors whose sizes torch.compile treats as unknown, as in every jagged one.
+        "torch._dynamo.decorators" => name == "_DimRange",
         "torch.version" | "torch.torch_version" => name == "TorchVersion",
         _ => is_class_of_torch(module, name),
     }
@@ -335,17 +354,21 @@ fn is_expected_torch_root(name: &str) -> bool {
                 | "sparse_csc"
                 | "sparse_bsr"
                 | "sparse_bsc"
-                | "contiguous_format"
-                | "channels_last"
-                | "channels_last_3d"
-                | "preserve_format"
                 | "per_tensor_affine"
                 | "per_channel_affine"
                 | "per_tensor_symmetric"
                 | "per_channel_symmetric"
                 | "per_channel_affine_float_qparams"
         )
+        || is_memory_format(name)
         || is_activation(name)
+}
+
+fn is_memory_format(name: &str) -> bool {
+    matches!(
+        name,
+        "contiguous_format" | "channels_last" | "channels_last_3d" | "preserve_format"
+    )
 }
 
 /// Plain mathematics that models keep as attributes (`self.activation = F.relu`).

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use super::super::error::{FormatError, TensorFault};
 use super::super::pickle::{Node, Pickle, cut, parse};
+use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
 use super::rows::{Place, Rows};
 use super::security::{Reach, Watch};
@@ -70,12 +71,19 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// The next pickle of the stream, and what it names.
+    /// The next pickle of the stream; what it names is looked at.
     pub(super) fn pickle(
         &mut self,
         what: &str,
         watch: &mut Watch,
     ) -> Result<Pickle<'a>, FormatError> {
+        let pickle = self.parse(what)?;
+        watch.look(&pickle, what, Reach::Loaded);
+        Ok(pickle)
+    }
+
+    /// The next pickle of the stream.
+    pub(super) fn parse(&mut self, what: &str) -> Result<Pickle<'a>, FormatError> {
         let rest = self.data.get(self.position..).unwrap_or(&[]);
         if rest.is_empty() {
             return Err(FormatError::Truncated {
@@ -84,10 +92,11 @@ impl<'a> Cursor<'a> {
                 file_bytes: self.data.len() as u64,
             });
         }
-        let pickle = parse(rest).map_err(|source| {
+        // Places in a pickle have 32 bits; what follows it, such as gigabytes of tensor data, need not.
+        let head = usize::try_from(u32::MAX).map_or(rest, |most| rest.get(..most).unwrap_or(rest));
+        let pickle = parse(head).map_err(|source| {
             super::pickle_error(&format!("{what}, at byte {}", self.position), source)
         })?;
-        watch.look(&pickle, what, Reach::Loaded);
         self.position = self.position.saturating_add(pickle.consumed());
         Ok(pickle)
     }
@@ -177,6 +186,17 @@ pub(crate) fn read_inputs(data: &[u8]) -> Result<Inputs, FormatError> {
         byte_order: opening.byte_order,
         security: watch.finish().0,
     })
+}
+
+/// Reads a legacy stream whose object is one storage.
+pub(super) fn read_storage(
+    data: &[u8],
+    watch: &mut Watch,
+) -> Result<(StorageParts, Option<ByteOrder>), FormatError> {
+    let opening = open(data, watch)?;
+    trailing(&opening.cursor, watch);
+    let storage = storage_of_root(&opening.object, &opening.stream, STREAM)?;
+    Ok((storage, opening.byte_order))
 }
 
 /// Reads a legacy file.

@@ -6,8 +6,10 @@
 //! * [`walk`]: naming everything
 //! * [`script`]: the code of TorchScript
 //! * [`archive`], [`legacy`], [`tar`], [`plain`]: the containers, from today's zip to the oldest
+//! * [`embedded`]: storages inside a plain pickle
 
 pub(crate) mod archive;
+mod embedded;
 pub(crate) mod globals;
 pub(crate) mod legacy;
 mod nodes;
@@ -76,11 +78,10 @@ pub(crate) fn finish_parts(
             );
         }
     }
-    // The CRC-32 of real data is 0 once in 4 billion storages; of records made by `skip_data` it always is.
     let skipped: Vec<&str> = table
         .storages()
         .iter()
-        .filter(|s| s.crc32() == Some(0) && s.bytes() > 0)
+        .filter(|s| s.is_skipped())
         .map(crate::checkpoint::Storage::member)
         .collect();
     if let Some(first) = skipped.first() {

@@ -2,6 +2,7 @@
 
 use super::super::error::TensorFault;
 use super::super::pickle::{Node, NodeId, Pickle};
+use super::embedded::Embedded;
 use super::globals::{Known, known};
 use super::storage::{Declared, Records, StorageTable, declared_storage};
 use crate::checkpoint::{Layout, StorageId};
@@ -57,6 +58,8 @@ pub(crate) struct Graph<'p, 'a> {
     pub(crate) pickle: &'p Pickle<'a>,
     known: Vec<Known>,
     dtypes: Vec<Option<DType>>,
+    /// Storages inside the pickle.
+    embedded: Option<&'p Embedded>,
 }
 
 impl<'p, 'a> Graph<'p, 'a> {
@@ -65,6 +68,7 @@ impl<'p, 'a> Graph<'p, 'a> {
             pickle,
             known: Vec::new(),
             dtypes: Vec::new(),
+            embedded: None,
         };
         for global in pickle.globals() {
             let (meaning, dtype) =
@@ -78,6 +82,28 @@ impl<'p, 'a> Graph<'p, 'a> {
             graph.dtypes.push(dtype);
         }
         graph
+    }
+
+    /// The graph of a pickle with storages inside it.
+    pub(crate) fn with_embedded(pickle: &'p Pickle<'a>, embedded: &'p Embedded) -> Graph<'p, 'a> {
+        Graph {
+            embedded: Some(embedded),
+            ..Graph::new(pickle)
+        }
+    }
+
+    /// Whether a call makes a storage that is inside the pickle.
+    pub(crate) fn is_embedded(&self, call: NodeId) -> bool {
+        self.embedded
+            .is_some_and(|inside| inside.declared(call).is_some())
+    }
+
+    /// The storage that a value stands for.
+    pub(crate) fn declared(&self, storage: NodeId) -> Result<Declared<'p>, TensorFault> {
+        match self.embedded.and_then(|inside| inside.declared(storage)) {
+            Some(declared) => Ok(declared),
+            None => declared_storage(self.pickle, storage),
+        }
     }
 
     /// What a global means; `Other` for anything that is not a global.
@@ -213,6 +239,10 @@ impl<'p, 'a> Graph<'p, 'a> {
                     ],
                 })
             }
+            Known::RebuildJagged => {
+                let [arguments] = self.arity(args)?;
+                Ok(self.jagged(arguments))
+            }
             Known::RebuildMeta => {
                 let [dtype, size, stride, grad] = self.arity(args)?;
                 self.meta(dtype, size, stride, grad)
@@ -274,7 +304,7 @@ impl<'p, 'a> Graph<'p, 'a> {
         table: &mut StorageTable,
         records: &dyn Records,
     ) -> Result<Built, TensorFault> {
-        let declared = declared_storage(self.pickle, storage)?;
+        let declared = self.declared(storage)?;
         let offset = self.count("its storage offset", offset)?;
         let shape = self.dims("its size", size)?;
         let strides = self.dims("its stride", stride)?;
@@ -369,6 +399,29 @@ impl<'p, 'a> Graph<'p, 'a> {
             shape,
             parts: names.iter().copied().zip(items.iter().copied()).collect(),
         })
+    }
+
+    /// A nested tensor of rows that differ in length, from the keyword arguments of its constructor.
+    fn jagged(&self, arguments: NodeId) -> Built {
+        let pickle = self.pickle;
+        let cache = pickle.get(arguments, "_metadata_cache");
+        let cached = |key| cache.and_then(|cache| pickle.get(cache, key));
+        let parts = [
+            ("values", pickle.get(arguments, "values")),
+            ("offsets", pickle.get(arguments, "offsets")),
+            ("lengths", pickle.get(arguments, "lengths")),
+            ("min_seqlen", cached("min_seqlen")),
+            ("max_seqlen", cached("max_seqlen")),
+        ];
+        Built::Parts {
+            layout: Layout::Nested,
+            shape: None,
+            parts: parts
+                .into_iter()
+                .filter_map(|(name, part)| Some((name, part?)))
+                .filter(|(_, part)| self.called(*part).makes_tensor())
+                .collect(),
+        }
     }
 
     fn meta(

@@ -18,7 +18,7 @@ impl Walk<'_, '_, '_> {
         let pickle = self.graph.pickle;
         let known = self.graph.known(callable);
         if known.makes_tensor() {
-            return self.tensor(known, args, pickle.state(node), place, None);
+            return self.tensor(known, args, pickle.state(node), place);
         }
         match known {
             Known::Mapping => self.mapping_call(node, args, place),
@@ -36,23 +36,23 @@ impl Walk<'_, '_, '_> {
                 }
             }
             Known::NumpyReconstruct => {
-                if let Some(array) = numpy::array(self.graph, node, &self.path) {
-                    self.at.rows.charge(&self.path)?;
-                    self.at.rows.numpy_arrays.push(array);
-                } else {
+                let array = numpy::array(self.graph, node, &self.path);
+                if array.is_none() {
                     // An array of Python objects may hold tensors.
                     self.object(node, callable, &[], place);
                 }
+                self.numpy(array)?;
             }
             Known::Reconstructor => {
                 let class = pickle.items(args).first().copied().unwrap_or(callable);
                 self.object(node, class, &[], place);
             }
-            Known::Size
-            | Known::GetLayout
-            | Known::NumpyScalar
-            | Known::NumpyDType
-            | Known::CodecsEncode => {}
+            Known::LoadFromBytes if self.graph.is_embedded(node) => self.storage(node)?,
+            Known::NumpyFromBuffer => {
+                self.numpy(numpy::from_buffer(self.graph, args, &self.path))?;
+            }
+            Known::NumpyScalar => self.numpy(numpy::scalar(self.graph, args, &self.path))?,
+            Known::Size | Known::GetLayout | Known::NumpyDType | Known::CodecsEncode => {}
             _ => self.object(node, callable, pickle.items(args), place),
         }
         Ok(())

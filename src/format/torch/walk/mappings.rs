@@ -33,6 +33,7 @@ impl Walk<'_, '_, '_> {
             }
             let beside = [
                 "_packed_params",
+                "_all_weight_values",
                 "_extra_state",
                 "_metadata",
                 ".dtype",

@@ -4,11 +4,24 @@ use super::super::super::error::{FormatError, TensorFault};
 use super::super::super::pickle::{Node, NodeId, cut};
 use super::super::globals::Known;
 use super::super::numpy;
-use super::super::rebuild::Built;
+use super::super::rebuild::{Built, View};
 use super::super::rows::Place;
-use super::super::storage::declared_storage;
 use super::{Child, Label, Walk};
-use crate::checkpoint::{Composite, Layout};
+use crate::checkpoint::{Composite, Layout, NumpyArray};
+use crate::tensor::{DType, Dims};
+
+/// Calls around the one that makes a tensor.
+const MAX_WRAPPERS: usize = 8;
+
+/// What the calls around a tensor add to it.
+#[derive(Debug, Default)]
+struct Wrap {
+    requires_grad: Option<bool>,
+    parameter: bool,
+    states: Vec<NodeId>,
+    /// What it consists of, where that is listed: its attributes may hold the same again.
+    parts: Vec<NodeId>,
+}
 
 impl Walk<'_, '_, '_> {
     pub(super) fn fault(&self, fault: TensorFault) -> FormatError {
@@ -25,77 +38,99 @@ impl Walk<'_, '_, '_> {
         args: NodeId,
         state: Option<NodeId>,
         place: Place,
-        layout: Option<Layout>,
     ) -> Result<(), FormatError> {
-        let mut next = Some((known, args));
-        let mut place = place;
-        let mut requires_grad = None;
-        let mut states: Vec<NodeId> = state.into_iter().collect();
-        let mut steps = 0_u32;
-        while let Some((known, args)) = next.take() {
-            // A parameter of a subclass of a device's tensor: three at most in what PyTorch writes.
-            steps = steps.saturating_add(1);
-            if steps > 8 {
-                return Err(self.fault(TensorFault::Argument {
-                    what: "what makes it",
-                    expected: "a tensor",
-                    found: "a tensor of a tensor of a tensor".to_owned(),
-                }));
+        let mut wrap = Wrap {
+            states: state.into_iter().collect(),
+            ..Wrap::default()
+        };
+        let built = self.unwrapped(known, args, &mut wrap)?;
+        let place = if wrap.parameter && place == Place::Plain {
+            Place::Parameter
+        } else {
+            place
+        };
+        match built {
+            Built::View(mut view, parts) => {
+                view.requires_grad = wrap.requires_grad.or(view.requires_grad);
+                let layout = view.layout;
+                if parts.is_empty() {
+                    self.at
+                        .rows
+                        .add(self.at.member, &self.path, view, place, layout)?;
+                } else {
+                    self.composite(layout, Some(view.dtype), Some(view.shape.clone()))?;
+                    self.part(view, place, layout)?;
+                    self.parts(parts, place, None)?;
+                }
             }
+            Built::Parts {
+                layout,
+                shape,
+                parts,
+            } => {
+                self.composite(layout, None, shape)?;
+                wrap.parts.extend(parts.iter().map(|(_, part)| *part));
+                self.parts(parts, place, Some(layout))?;
+            }
+            Built::Uninitialized { requires_grad } => {
+                self.at
+                    .rows
+                    .add_uninitialized(&self.path, place, requires_grad)?;
+            }
+            Built::Array(array) => self.numpy(numpy::array(self.graph, array, &self.path))?,
+            Built::Wrapped { .. } | Built::Call { .. } => {}
+        }
+        self.attributes_of_tensor(&wrap);
+        Ok(())
+    }
+
+    /// What a call makes, with everything around it taken off: never [`Built::Wrapped`] or [`Built::Call`].
+    fn unwrapped(
+        &mut self,
+        known: Known,
+        args: NodeId,
+        wrap: &mut Wrap,
+    ) -> Result<Built, FormatError> {
+        let mut next = (known, args);
+        // A parameter of a subclass of a device's tensor: three at most in what PyTorch writes.
+        for _ in 0..MAX_WRAPPERS {
+            let (known, args) = next;
             let built = self
                 .graph
                 .build(known, args, self.at.table, self.at.records)
                 .map_err(|fault| self.fault(fault))?;
-            match built {
-                Built::View(mut view, parts) => {
-                    if requires_grad.is_some() {
-                        view.requires_grad = requires_grad;
-                    }
-                    let layout = layout.unwrap_or(view.layout);
-                    self.at
-                        .rows
-                        .add(self.at.member, &self.path, view, place, layout)?;
-                    self.parts(parts, place, None)?;
-                }
-                Built::Parts {
-                    layout,
-                    shape,
-                    parts,
-                } => {
-                    self.composite(layout, shape)?;
-                    self.parts(parts, place, Some(layout))?;
-                }
+            next = match built {
                 Built::Wrapped {
                     inner,
-                    requires_grad: grad,
+                    requires_grad,
                     parameter,
                     state,
                 } => {
-                    requires_grad = requires_grad.or(grad);
-                    if parameter && place == Place::Plain {
-                        place = Place::Parameter;
-                    }
-                    states.extend(state);
-                    next = Some(self.inner_call(inner)?);
+                    wrap.requires_grad = wrap.requires_grad.or(requires_grad);
+                    wrap.parameter |= parameter;
+                    wrap.states.extend(state);
+                    self.inner_call(inner)?
                 }
                 Built::Call { known, args, state } => {
-                    states.extend(state);
-                    next = Some((known, args));
+                    wrap.states.extend(state);
+                    (known, args)
                 }
-                Built::Uninitialized { requires_grad } => {
-                    self.at
-                        .rows
-                        .add_uninitialized(&self.path, place, requires_grad)?;
-                }
-                Built::Array(array) => {
-                    if let Some(array) = numpy::array(self.graph, array, &self.path) {
-                        self.at.rows.charge(&self.path)?;
-                        self.at.rows.numpy_arrays.push(array);
-                    }
-                }
-            }
+                other => return Ok(other),
+            };
         }
-        self.attributes_of_tensor(&states);
+        Err(self.fault(TensorFault::Argument {
+            what: "what makes it",
+            expected: "a tensor",
+            found: "a tensor of a tensor of a tensor".to_owned(),
+        }))
+    }
+
+    /// Adds what is memory, but no tensor.
+    pub(super) fn numpy(&mut self, array: Option<NumpyArray>) -> Result<(), FormatError> {
+        if let Some(array) = array {
+            self.at.rows.charge(&self.path)?;
+            self.at.rows.numpy_arrays.push(array);
+        }
         Ok(())
     }
 
@@ -115,14 +150,17 @@ impl Walk<'_, '_, '_> {
     pub(super) fn composite(
         &mut self,
         layout: Layout,
-        shape: Option<crate::tensor::Dims>,
+        dtype: Option<DType>,
+        shape: Option<Dims>,
     ) -> Result<(), FormatError> {
         self.at.rows.charge(&self.path)?;
         self.at.rows.composites.push(Composite {
             name: self.path.clone(),
             layout,
-            dtype: None,
+            dtype,
             shape,
+            parts: Vec::new(),
+            bytes: 0,
         });
         Ok(())
     }
@@ -138,10 +176,7 @@ impl Walk<'_, '_, '_> {
         for (name, node) in parts {
             self.push_label(&Label::Name(name.to_owned()));
             let (known, args) = self.inner_call(node)?;
-            let built = self
-                .graph
-                .build(known, args, self.at.table, self.at.records)
-                .map_err(|fault| self.fault(fault))?;
+            let built = self.unwrapped(known, args, &mut Wrap::default())?;
             let Built::View(view, _) = built else {
                 return Err(self.fault(TensorFault::Argument {
                     what: "a part of it",
@@ -149,30 +184,62 @@ impl Walk<'_, '_, '_> {
                     found: self.graph.pickle.kind(node),
                 }));
             };
-            if name == "values"
-                && let Some(composite) = self.at.rows.composites.last_mut()
+            if matches!(name, "values" | "buffer")
+                && let Some(whole) = self.at.rows.composites.last_mut()
             {
-                composite.dtype = Some(view.dtype);
+                whole.dtype = Some(view.dtype);
             }
             let layout = layout.unwrap_or(view.layout);
-            self.at
-                .rows
-                .add(self.at.member, &self.path, view, place, layout)?;
+            self.part(view, place, layout)?;
             self.path.truncate(path_len);
             self.segments = segments;
         }
         Ok(())
     }
 
+    /// Adds a tensor that is part of the last whole.
+    fn part(&mut self, view: View, place: Place, layout: Layout) -> Result<(), FormatError> {
+        self.at
+            .rows
+            .add(self.at.member, &self.path, view, place, layout)?;
+        if let Some(whole) = self.at.rows.composites.last_mut()
+            && let Some(part) = self.at.rows.tensors.last()
+        {
+            whole.parts.push(part.name().to_owned());
+            whole.bytes = whole.bytes.saturating_add(part.bytes());
+        }
+        Ok(())
+    }
+
     /// Python attributes of a tensor subclass can hold tensors.
-    pub(super) fn attributes_of_tensor(&mut self, states: &[NodeId]) {
-        let children: Vec<Child> = states
+    fn attributes_of_tensor(&mut self, wrap: &Wrap) {
+        let pickle = self.graph.pickle;
+        let listed = |node: NodeId| {
+            let pairs = pickle.pairs(node);
+            wrap.parts.contains(&node)
+                || !pairs.is_empty()
+                    && pairs
+                        .chunks_exact(2)
+                        .all(|pair| pair.last().is_some_and(|value| wrap.parts.contains(value)))
+        };
+        let children: Vec<Child> = wrap
+            .states
             .iter()
             .flat_map(|state| self.state_children(*state, Place::Attribute))
+            .filter(|child| !listed(child.node))
             .collect();
-        if let Some(first) = states.first() {
+        if let Some(first) = wrap.states.first() {
             self.enter(*first, children);
         }
+    }
+
+    /// A storage by itself.
+    pub(super) fn storage(&mut self, node: NodeId) -> Result<(), FormatError> {
+        let declared = self.graph.declared(node);
+        declared
+            .and_then(|declared| self.at.table.get(&declared, self.at.records))
+            .map_err(|fault| self.fault(fault))?;
+        Ok(())
     }
 
     /// A storage by itself, or a tensor of the tar era.
@@ -184,11 +251,7 @@ impl Walk<'_, '_, '_> {
         if matches!(pickle.node(id), Node::Tuple(_)) {
             let tag = pickle.items(id).first().and_then(|t| pickle.str_bytes(*t));
             if tag == Some(b"storage") {
-                let declared = declared_storage(pickle, node).map_err(|fault| self.fault(fault))?;
-                self.at
-                    .table
-                    .get(&declared, self.at.records)
-                    .map_err(|fault| self.fault(fault))?;
+                self.storage(node)?;
             }
             return Ok(());
         }
