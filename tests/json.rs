@@ -292,6 +292,32 @@ fn report(args: &[&str]) -> (Report, i32) {
     (report, said.code.expect("an exit code"))
 }
 
+/// Every byte of the file has one class, and what has parts consists of them.
+fn assert_classes_add_up(report: &Report) {
+    let (path, totals) = (&report.file.path, &report.totals);
+    let class = &totals.by_class;
+    let classes = class.parameters
+        + class.buffers
+        + class.optimizer
+        + class.other_tensors
+        + class.duplicates.unwrap_or(0)
+        + class.slack
+        + class.code
+        + class.pickle
+        + class.padding;
+    assert_eq!(classes, report.file.bytes, "{path}");
+    let kinds: u64 = totals.optimizer_by_kind.values().sum();
+    assert_eq!(kinds, class.optimizer, "{path}");
+    for whole in &report.composites {
+        let parts = report
+            .tensors
+            .iter()
+            .filter(|t| whole.parts.contains(&t.name));
+        let bytes: u64 = parts.filter_map(|part| part.bytes).sum();
+        assert_eq!(bytes, whole.bytes, "{path} {}", whole.name);
+    }
+}
+
 /// What must be true of every report, whatever the file.
 fn assert_adds_up(report: &Report) {
     let path = &report.file.path;
@@ -379,27 +405,7 @@ fn assert_adds_up(report: &Report) {
         "{path}"
     );
 
-    let class = &totals.by_class;
-    let classes = class.parameters
-        + class.buffers
-        + class.optimizer
-        + class.other_tensors
-        + class.duplicates.unwrap_or(0)
-        + class.slack
-        + class.code
-        + class.pickle
-        + class.padding;
-    assert_eq!(classes, report.file.bytes, "{path}");
-    let kinds: u64 = totals.optimizer_by_kind.values().sum();
-    assert_eq!(kinds, class.optimizer, "{path}");
-    for whole in &report.composites {
-        let parts = report
-            .tensors
-            .iter()
-            .filter(|t| whole.parts.contains(&t.name));
-        let bytes: u64 = parts.filter_map(|part| part.bytes).sum();
-        assert_eq!(bytes, whole.bytes, "{path} {}", whole.name);
-    }
+    assert_classes_add_up(report);
     assert!(report.security.unexpected_globals.len() <= report.security.globals.len());
     for finding in &report.findings {
         assert!(

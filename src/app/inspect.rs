@@ -5,7 +5,7 @@ use std::path::Path;
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
-use crate::cli::{Inspect, ReportFormat, Show, SortKey};
+use crate::cli::{DataUse, Inspect, ReportFormat, Show, SortKey};
 use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
@@ -76,7 +76,7 @@ fn look<'a>(
         estimate: None,
         signature,
     };
-    read_all(&mut looked, &inspect.show).map_err(|error| Failure::unreadable(path, error))?;
+    read_all(&mut looked, inspect.show.data).map_err(|error| Failure::unreadable(path, error))?;
     let Some(plan) = &inspect.run else {
         return Ok((looked, None));
     };
@@ -118,16 +118,16 @@ fn distrust(looked: &Looked<'_>, trust: bool) -> Option<Failure> {
 }
 
 /// Goes through all data of a file, where that was asked for.
-fn read_all(looked: &mut Looked<'_>, show: &Show) -> Result<(), FormatError> {
-    if !show.verify && !show.hash {
+fn read_all(looked: &mut Looked<'_>, data: DataUse) -> Result<(), FormatError> {
+    if !data.verify && !data.hash {
         return Ok(());
     }
     let source = Source::open(looked.path)?;
-    if show.verify {
+    if data.verify {
         let (verified, findings) = format::verify(&source, &looked.checkpoint)?;
         looked.checkpoint.set_verified(verified, findings);
     }
-    if show.hash {
+    if data.hash {
         let hashes = format::hash(&source, &looked.checkpoint)?;
         looked.checkpoint.set_hashes(hashes)?;
     }

@@ -11,7 +11,7 @@ mod values;
 pub use input::{SpecError, parse_argument, parse_json, parse_spec};
 pub use raw::Cli;
 pub use resolve::{
-    Command, EngineLimits, GpuPlan, Inspect, Replay, ReplayFormat, ReportFormat, RunInputs,
-    RunPlan, Show, SortKey,
+    Command, DataUse, EngineLimits, GpuPlan, Inspect, Replay, ReplayFormat, ReportFormat,
+    RunInputs, RunPlan, Show, SortKey,
 };
 pub use values::{DurationArg, ParseDurationError};

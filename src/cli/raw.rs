@@ -251,15 +251,23 @@ pub(super) struct ShowArgs {
     /// Also every operator of the run, in order.
     #[arg(long, requires = "any_input")]
     pub(super) ops: bool,
+    #[command(flatten)]
+    pub(super) data: DataArgs,
+    /// Also the sizes if floating tensors were cast to this dtype.
+    #[arg(long = "as", value_name = "DTYPE", value_parser = parse_dtype)]
+    pub(super) as_dtype: Option<DType>,
+}
+
+/// What all data is read for.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct DataArgs {
     /// Read all data and compare it with the file's checksums.
     #[arg(long)]
     pub(super) verify: bool,
     /// Read all data and name storages with the same bytes.
     #[arg(long)]
     pub(super) hash: bool,
-    /// Also the sizes if floating tensors were cast to this dtype.
-    #[arg(long = "as", value_name = "DTYPE", value_parser = parse_dtype)]
-    pub(super) as_dtype: Option<DType>,
 }
 
 /// `--units`.

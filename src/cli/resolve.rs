@@ -167,9 +167,16 @@ pub struct Show {
     pub ops: bool,
     /// Sizes if cast.
     pub as_dtype: Option<DType>,
-    /// Compare all data with its checksums.
+    /// What all data is read for.
+    pub data: DataUse,
+}
+
+/// What all data of a file is read for; listing reads none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DataUse {
+    /// Compare it with its checksums.
     pub verify: bool,
-    /// Hash all data.
+    /// Find storages of equal bytes.
     pub hash: bool,
 }
 
@@ -333,8 +340,10 @@ impl ShowArgs {
             all: self.all,
             ops: self.ops,
             as_dtype: self.as_dtype,
-            verify: self.verify,
-            hash: self.hash,
+            data: DataUse {
+                verify: self.data.verify,
+                hash: self.data.hash,
+            },
         }
     }
 }
