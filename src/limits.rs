@@ -9,11 +9,16 @@ pub const PICKLE_MEMORY_BYTES: u64 = 96 << 20;
 /// More memory for objects for every byte the pickle takes up in the file: real pickles need 3 to 8.
 pub const PICKLE_MEMORY_PER_BYTE: u64 = 12;
 
-/// Inflated size of a metadata record, whatever its compressed size: the pickle of 300,000 tensors.
+/// Inflated size of a metadata record, and of all of them together, whatever their compressed size: the pickle of
+/// 300,000 tensors.
 pub const INFLATED_BYTES: u64 = 40 << 20;
 
-/// Inflated size of a metadata record for every compressed byte, where that is more: real pickles compress 10 times.
+/// Inflated size of metadata records for every compressed byte, where that is more: real pickles compress 10 times.
 pub const INFLATED_PER_BYTE: u64 = 20;
+
+/// Parameters, buffers, methods, arguments and calls of the code of a TorchScript archive: the largest models have some
+/// ten thousand.
+pub const CODE_ITEMS: u64 = 400_000;
 
 /// Memo slots that are kept as a plain table; a pickle that names larger ones (they count up from 0 in every real
 /// one) is served from a map.

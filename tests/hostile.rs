@@ -818,3 +818,169 @@ fn bytes_that_load_themselves_are_looked_into() {
     let checkpoint = read(other).unwrap();
     assert_eq!(checkpoint.security().verdict, Verdict::Dangerous);
 }
+
+/// An archive in which what is said twice is said differently: PyTorch and Python believe another place than rawzip.
+#[test]
+fn an_archive_that_contradicts_itself() {
+    let pickle = dict_of(&plain());
+    let whole = archive(&pickle);
+    let end = whole.len() - 22;
+
+    // A second directory behind the first, which only the end record of large archives points at.
+    let other = archive(b"\x80\x02cos\nsystem\n.");
+    let mut two = whole[..end].to_vec();
+    let base = two.len() as u64;
+    two.extend(&other[..other.len() - 22]);
+    let field = |place: usize| {
+        u64::from(u32::from_le_bytes(
+            other[place..place + 4].try_into().unwrap(),
+        ))
+    };
+    let (size, offset) = (field(other.len() - 10), field(other.len() - 6) + base);
+    let record = two.len() as u64;
+    two.extend(b"PK\x06\x06");
+    two.extend(44_u64.to_le_bytes());
+    two.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for number in [3, 3, size, offset] {
+        two.extend(number.to_le_bytes());
+    }
+    two.extend(b"PK\x06\x07\0\0\0\0");
+    two.extend(record.to_le_bytes());
+    two.extend([1, 0, 0, 0]);
+    two.extend(&whole[end..]);
+    assert!(matches!(read(two), Err(FormatError::Archive { .. })));
+
+    let mut size = whole.clone();
+    size[end + 12] ^= 4;
+    assert!(matches!(read(size), Err(FormatError::Archive { .. })));
+
+    let at =
+        |bytes: &[u8], signature: &[u8]| bytes.windows(4).position(|w| w == signature).unwrap();
+    let mut flags = whole.clone();
+    flags[at(&whole, b"PK\x03\x04") + 6] ^= 8;
+    assert!(matches!(
+        member_fault(flags),
+        MemberFault::Mismatch { what: "flags", .. }
+    ));
+
+    // Both headers say that sizes follow the data; the local one has some that are others.
+    let mut sizes = whole.clone();
+    let (local, central) = (at(&whole, b"PK\x03\x04"), at(&whole, b"PK\x01\x02"));
+    sizes[local + 6] ^= 8;
+    sizes[central + 8] ^= 8;
+    sizes[local + 18] ^= 1;
+    assert!(matches!(
+        member_fault(sizes),
+        MemberFault::Mismatch {
+            what: "compressed size",
+            ..
+        }
+    ));
+
+    // Another name in an extra field, for readers that know Unicode.
+    let mut field = vec![0x75, 0x70, 14, 0, 1];
+    field.extend(crc32fast::hash(b"a/data.pkl").to_le_bytes());
+    field.extend(b"a/evil.pk");
+    let mut named = whole.clone();
+    let name_end = central + 46 + "a/data.pkl".len();
+    named.splice(name_end..name_end, field.iter().copied());
+    named[central + 30] = u8::try_from(field.len()).unwrap();
+    let end = end + field.len();
+    named[end + 12] += u8::try_from(field.len()).unwrap();
+    assert!(matches!(
+        member_fault(named),
+        MemberFault::Mismatch { what: "name", .. }
+    ));
+}
+
+#[test]
+fn bombs_in_code() {
+    let script = |code: &[&[u8]]| {
+        let mut all = vec![
+            Record::new("a/data.pkl", b"\x80\x02}."),
+            Record::new("a/constants.pkl", b"\x80\x02)."),
+        ];
+        for (index, code) in code.iter().enumerate() {
+            all.push(Record::deflated(&format!("a/code/{index}.py"), code));
+        }
+        read(zip(&all))
+    };
+    let methods = [
+        b"class A(Module):\n".as_slice(),
+        &b"  def f(self) -> int:\n".repeat(1 << 20),
+    ]
+    .concat();
+    assert!(matches!(
+        script(&[&methods]),
+        Err(FormatError::Limit { .. })
+    ));
+    let names = [
+        b"class A(Module):\n  __parameters__ = [".as_slice(),
+        &br#""a","#.repeat(1 << 20),
+    ]
+    .concat();
+    assert!(matches!(script(&[&names]), Err(FormatError::Limit { .. })));
+    // Each is within the bound of one record, but not all of them together.
+    let blank = vec![b'\n'; 30 << 20];
+    let clock = Instant::now();
+    let fault = script(&[&blank, &blank, &blank]);
+    assert!(matches!(
+        fault,
+        Err(FormatError::Member {
+            fault: MemberFault::Bomb { .. },
+            ..
+        })
+    ));
+    assert!(clock.elapsed() < Duration::from_secs(10));
+}
+
+/// Six gigabytes in the format of before 1.6, of which nothing is on the disk.
+#[test]
+fn a_large_sparse_stream() {
+    let bytes: u64 = 6 << 30;
+    let size = [b"\x8a\x05".as_slice(), &bytes.to_le_bytes()[..5]].concat();
+    let mut object = b"\x80\x02}U\x01wctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nByteStorage\nU\x010U\x03cpu".to_vec();
+    object.extend([&size[..], b"NtQK\x00", &size[..], b"\x85K\x01\x85\x89N"].concat());
+    object.extend(b"tRs.");
+    let mut start = storage_stream(&object);
+    start.truncate(start.len() - 24);
+    start.extend(bytes.to_le_bytes());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.pt");
+    std::fs::write(&path, &start).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(start.len() as u64 + bytes).unwrap();
+    let checkpoint = read_source(&Source::open(&path).unwrap(), &ReadOptions::default()).unwrap();
+    assert_eq!(checkpoint.tensors()[0].bytes(), bytes);
+    assert_eq!(
+        checkpoint.storages()[0].data_offset(),
+        Some(start.len() as u64)
+    );
+}
+
+/// Rows of different lengths and what protocol 5 does with numpy's arrays, as PyTorch 2.11 and numpy 2 write them.
+#[test]
+fn jagged_tensors_and_buffers_of_numpy() {
+    let mut value = b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch.nested._internal.nested_tensor\n_rebuild_njt\nctorch.nested._internal.nested_tensor\nNestedTensor\n}(U\x06values".to_vec();
+    value.extend(plain());
+    value.extend(b"q\x09U\x07offsets");
+    value.extend(tensor(b"K\x00", b"K\x02\x85", b"K\x01\x85"));
+    value.extend(b"U\x07lengthsNu\x85}U\x07_valuesh\x09stR");
+    let checkpoint = read(archive(&dict_of(&value))).unwrap();
+    assert_eq!(checkpoint.security().verdict, Verdict::Clean);
+    let tensors = checkpoint.tensors().iter();
+    let names: Vec<&str> = tensors
+        .map(inspect_checkpoint::checkpoint::Tensor::name)
+        .collect();
+    assert_eq!(names, ["w.values", "w.offsets"]);
+    assert_eq!(checkpoint.composites()[0].parts, names);
+
+    let array = b"cnumpy._core.numeric\n_frombuffer\n(C\x0812345678cnumpy\ndtype\nU\x02f4K\x00K\x01\x87R(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tbK\x02\x85U\x01CtR";
+    let checkpoint = read(archive(&dict_of(array))).unwrap();
+    let array = &checkpoint.numpy_arrays()[0];
+    assert_eq!(
+        (array.name.as_str(), array.dtype.as_str()),
+        ("w", "float32")
+    );
+    assert_eq!((array.shape.as_slice(), array.bytes), (&[2][..], 8));
+}

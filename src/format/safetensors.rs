@@ -240,6 +240,13 @@ fn overflow(name: &str) -> FormatError {
 /// dtype and shape as PyTorch has them, checked against the data's length.
 fn meaning(name: &str, entry: &Entry) -> Result<(DType, Dims), FormatError> {
     let part = || format!("tensor `{}`", cut(name));
+    if entry.shape.len() > limits::TENSOR_DIMENSIONS {
+        return Err(structure(
+            &part(),
+            format!("at most {} dimensions", limits::TENSOR_DIMENSIONS),
+            entry.shape.len().to_string(),
+        ));
+    }
     let mut shape = Dims::from_slice(&entry.shape);
     let dtype = if entry.dtype == "F4" {
         // Two values a byte: the header counts values, PyTorch pairs.

@@ -34,6 +34,10 @@ use crate::checkpoint::{
 /// The newest archive version that PyTorch 2.11 reads, and the oldest.
 const VERSIONS: std::ops::RangeInclusive<u64> = 1..=10;
 
+/// How far from the end of a file PyTorch looks for the end of an archive (miniz, `mz_zip_reader_locate_header_sig`):
+/// the longest comment.
+const SEARCHED_BYTES: u64 = 65_535;
+
 /// An archive, and the folder that its records are in.
 pub(crate) struct TorchArchive<'a> {
     archive: Archive<'a>,
@@ -333,10 +337,14 @@ impl<'a> TorchArchive<'a> {
                 Severity::Warning,
                 "trailing-data",
                 &format!("byte {}", self.archive.end),
-                format!(
-                    "{} bytes follow the archive; PyTorch ignores them",
-                    self.file_bytes.saturating_sub(self.archive.end)
-                ),
+                match self.file_bytes.saturating_sub(self.archive.end) {
+                    rest if rest > SEARCHED_BYTES => {
+                        format!(
+                            "{rest} bytes follow the archive; PyTorch does not find it before them"
+                        )
+                    }
+                    rest => format!("{rest} bytes follow the archive; PyTorch ignores them"),
+                },
             );
         }
         Ok(Reading {
@@ -362,7 +370,7 @@ impl<'a> TorchArchive<'a> {
             };
             if name.starts_with("code/") && has_extension(name, &["py"]) {
                 let code = self.archive.read(member)?;
-                classes.add(name, &String::from_utf8_lossy(&code));
+                classes.add(name, &String::from_utf8_lossy(&code))?;
             }
         }
         for (operator, member) in &classes.file_operators {

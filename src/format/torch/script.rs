@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
+use super::super::error::FormatError;
 use crate::checkpoint::{Argument, Method};
+use crate::limits;
 
 /// A class of the archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub(crate) struct Classes {
     by_name: HashMap<String, Class>,
     /// Operators in the code that read or write files: operator, member.
     pub(crate) file_operators: Vec<(&'static str, String)>,
+    items: u64,
 }
 
 /// Operators that touch the file system, as code spells them.
@@ -61,7 +64,7 @@ impl Classes {
     }
 
     /// Reads one member of the archive, `code/__torch__/a/b.py`.
-    pub(crate) fn add(&mut self, member: &str, code: &str) {
+    pub(crate) fn add(&mut self, member: &str, code: &str) -> Result<(), FormatError> {
         let namespace = member
             .strip_prefix("code/")
             .unwrap_or(member)
@@ -88,14 +91,17 @@ impl Classes {
                 continue;
             };
             if let Some(list) = line.strip_prefix("  __parameters__ = ") {
+                charge(&mut self.items, parts(list))?;
                 class.parameters = strings(list);
             } else if let Some(list) = line.strip_prefix("  __buffers__ = ") {
+                charge(&mut self.items, parts(list))?;
                 class.buffers = strings(list);
             } else if let Some(start) = line.strip_prefix("  def ") {
-                read_method(class, start, &mut lines);
+                read_method(class, start, &mut lines, &mut self.items)?;
             }
         }
         self.finish(current);
+        Ok(())
     }
 
     fn finish(&mut self, class: Option<(String, Class)>) {
@@ -103,6 +109,23 @@ impl Classes {
             self.by_name.insert(name, class);
         }
     }
+}
+
+/// Counts what the code has, and refuses more than any model has.
+fn charge(items: &mut u64, more: usize) -> Result<(), FormatError> {
+    *items = items.saturating_add(more as u64);
+    if *items > limits::CODE_ITEMS {
+        return Err(FormatError::Limit {
+            what: "the methods, arguments and attributes of the code".to_owned(),
+            limit: limits::CODE_ITEMS,
+        });
+    }
+    Ok(())
+}
+
+/// Parts between commas, at most.
+fn parts(list: &str) -> usize {
+    list.matches(',').count().saturating_add(1)
 }
 
 /// `class Name(Module):`, and whether it is a module.
@@ -128,9 +151,14 @@ fn strings(list: &str) -> Vec<String> {
 }
 
 /// A method: its signature, which goes on over several lines, and what its body shows.
-fn read_method(class: &mut Class, start: &str, lines: &mut std::str::Lines<'_>) {
+fn read_method(
+    class: &mut Class,
+    start: &str,
+    lines: &mut std::str::Lines<'_>,
+    items: &mut u64,
+) -> Result<(), FormatError> {
     let Some((name, first)) = start.split_once('(') else {
-        return;
+        return Ok(());
     };
     let mut signature = first.to_owned();
     while !signature.trim_end().ends_with(':') {
@@ -139,18 +167,20 @@ fn read_method(class: &mut Class, start: &str, lines: &mut std::str::Lines<'_>) 
                 signature.push(' ');
                 signature.push_str(line.trim());
             }
-            None => return,
+            None => return Ok(()),
         }
     }
+    charge(items, parts(&signature))?;
     let Some(method) = signature_of(name, &signature) else {
-        return;
+        return Ok(());
     };
     if name == "__setstate__" {
         class.has_setstate = true;
         let state = method.arguments.first().map(|a| a.name.clone());
-        read_setstate(class, &signature, state.as_deref(), lines);
+        read_setstate(class, &signature, state.as_deref(), lines, items)?;
     }
     class.methods.push(method);
+    Ok(())
 }
 
 /// `self: T, x: Tensor, y: int=3) -> Tensor:`
@@ -210,7 +240,8 @@ fn read_setstate(
     signature: &str,
     state: Option<&str>,
     lines: &mut std::str::Lines<'_>,
-) {
+    items: &mut u64,
+) -> Result<(), FormatError> {
     let own = signature.split(':').next().unwrap_or("self").trim();
     let body = lines.clone();
     for line in body {
@@ -219,6 +250,7 @@ fn read_setstate(
         }
         lines.next();
         if let Some((index, attribute)) = state.and_then(|s| state_attribute(line, own, s)) {
+            charge(items, 1)?;
             class.state_attributes.push((index, attribute.to_owned()));
         }
         for call in ["torch.", "ops."] {
@@ -234,11 +266,13 @@ fn read_setstate(
                 let whole =
                     !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_'));
                 if whole && line.get(after..).is_some_and(|r| r.starts_with('(')) {
+                    charge(items, 1)?;
                     class.setstate_calls.push(name);
                 }
             }
         }
     }
+    Ok(())
 }
 
 /// `self.name = (state)[2]` as (2, "name").
@@ -280,7 +314,7 @@ class Other:
     #[test]
     fn headers_and_signatures() {
         let mut classes = Classes::default();
-        classes.add("code/__torch__/a.py", CODE);
+        classes.add("code/__torch__/a.py", CODE).unwrap();
         let net = classes.get("__torch__.a.Net").unwrap();
         assert!(net.is_module);
         assert_eq!(net.parameters, ["weight", "0"]);

@@ -3,11 +3,14 @@
 //! The directory is read with rawzip; PyTorch reads it with miniz. Both take the directory's word over the local
 //! headers'. Everything on which zip readers are known to differ is refused here, so that what is listed is what
 //! PyTorch loads: members of one name (also in another case: miniz compares without case), local headers that
-//! contradict the directory, overlapping members, encryption.
+//! contradict the directory ([`agree`]), overlapping members, encryption.
 //!
 //! Nothing is allocated from a declared size, and members are inflated only when their contents are metadata.
 
+mod agree;
+
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
@@ -52,6 +55,8 @@ pub(crate) struct Archive<'a> {
     pub(crate) odd_flags: Vec<(String, u16)>,
     /// Where the archive ends; what follows is no part of it.
     pub(crate) end: u64,
+    /// Bytes that metadata records may still inflate to, all together.
+    inflatable: Cell<u64>,
 }
 
 impl<'a> Archive<'a> {
@@ -77,17 +82,22 @@ impl<'a> Archive<'a> {
             numbered: Numbered::default(),
             odd_flags: Vec::new(),
             end: zip.end_offset(),
+            inflatable: Cell::new(
+                limits::INFLATED_BYTES.max(file_bytes.saturating_mul(limits::INFLATED_PER_BYTE)),
+            ),
         };
         // An entry takes up at least 46 bytes of directory: no more room than that is made for a forged count.
         let possible = file_bytes / 46;
         let count = usize::try_from(zip.entries_hint().min(possible)).unwrap_or(0);
         archive.members.reserve(count);
         archive.numbered.limit = count.saturating_mul(2).saturating_add(64);
+        let mut directory_end = zip.directory_offset();
         let mut entries = zip.entries();
         while let Some(entry) = entries
             .next_entry()
             .map_err(|error| directory_fault(&error, zip.directory_offset()))?
         {
+            directory_end = agree::end_of_entry(&entry);
             archive.add(&zip, &entry)?;
         }
         if archive.members.len() as u64 != zip.entries_hint() {
@@ -100,6 +110,7 @@ impl<'a> Archive<'a> {
                 offset: zip.directory_offset(),
             });
         }
+        agree::check_end(data, &zip, directory_end)?;
         archive.check_overlap(zip.directory_offset())?;
         archive.check_case()?;
         Ok(archive)
@@ -156,7 +167,7 @@ impl<'a> Archive<'a> {
             })?;
         let header = local.local_header();
         let local_path = header.file_path();
-        compare(entry, &header, raw, local_path.as_ref()).map_err(fault)?;
+        agree::compare(entry, &header, raw, local_path.as_ref()).map_err(fault)?;
         let odd = flags.bits() & !0x080e;
         if odd != 0 {
             self.odd_flags
@@ -322,7 +333,7 @@ impl<'a> Archive<'a> {
         };
         let stored = self.stored(member);
         let contents = if member.deflated {
-            Cow::Owned(inflate(stored, member).map_err(fault)?)
+            Cow::Owned(self.inflate(stored, member).map_err(fault)?)
         } else {
             Cow::Borrowed(stored)
         };
@@ -332,6 +343,39 @@ impl<'a> Archive<'a> {
                 expected: member.crc32,
                 found,
             }));
+        }
+        Ok(contents)
+    }
+
+    /// Inflates a metadata record, within bounds for it and for all of them.
+    fn inflate(&self, stored: &[u8], member: &Member<'_>) -> Result<Vec<u8>, MemberFault> {
+        let own = limits::INFLATED_BYTES.max(
+            member
+                .stored_bytes
+                .saturating_mul(limits::INFLATED_PER_BYTE),
+        );
+        let limit = own.min(self.inflatable.get());
+        if member.bytes > limit {
+            return Err(MemberFault::Bomb {
+                stored: member.stored_bytes,
+                bytes: member.bytes,
+                limit,
+            });
+        }
+        self.inflatable
+            .set(self.inflatable.get().saturating_sub(member.bytes));
+        let mut contents = Vec::new();
+        let mut reader =
+            flate2::read::DeflateDecoder::new(stored).take(member.bytes.saturating_add(1));
+        reader
+            .read_to_end(&mut contents)
+            .map_err(|error| MemberFault::Inflate(error.to_string()))?;
+        if contents.len() as u64 != member.bytes {
+            return Err(MemberFault::Inflate(format!(
+                "{} bytes came out, expected {}",
+                contents.len(),
+                member.bytes
+            )));
         }
         Ok(contents)
     }
@@ -406,85 +450,4 @@ fn directory_fault(error: &rawzip::Error, offset: u64) -> FormatError {
         what: format!("the zip directory is damaged: {error}"),
         offset,
     }
-}
-
-/// Refuses what a reader of local headers would see differently.
-fn compare(
-    entry: &rawzip::ZipFileHeaderRecord<'_>,
-    header: &rawzip::ZipLocalFileHeader<'_>,
-    central_name: &[u8],
-    local_name: &[u8],
-) -> Result<(), MemberFault> {
-    let mismatch = |what, local: String, central: String| {
-        Err(MemberFault::Mismatch {
-            what,
-            local,
-            central,
-        })
-    };
-    if local_name != central_name {
-        let text = |bytes| cut(&String::from_utf8_lossy(bytes));
-        return mismatch("name", text(local_name), text(central_name));
-    }
-    let method = (header.compression_method(), entry.compression_method());
-    if method.0 != method.1 {
-        let text = |m: CompressionMethod| m.as_u16().to_string();
-        return mismatch("compression method", text(method.0), text(method.1));
-    }
-    if header.flags().has_data_descriptor() {
-        // Sizes and CRC follow the data; the local header may hold zeros.
-        return Ok(());
-    }
-    let pairs = [
-        (
-            "compressed size",
-            header.compressed_size_hint(),
-            entry.compressed_size_hint(),
-        ),
-        (
-            "size",
-            header.uncompressed_size_hint(),
-            entry.uncompressed_size_hint(),
-        ),
-        (
-            "CRC-32",
-            u64::from(header.crc32()),
-            u64::from(entry.crc32()),
-        ),
-    ];
-    for (what, local, central) in pairs {
-        if local != central {
-            return mismatch(what, local.to_string(), central.to_string());
-        }
-    }
-    Ok(())
-}
-
-/// Inflates a metadata record, within bounds.
-fn inflate(stored: &[u8], member: &Member<'_>) -> Result<Vec<u8>, MemberFault> {
-    let limit = limits::INFLATED_BYTES.max(
-        member
-            .stored_bytes
-            .saturating_mul(limits::INFLATED_PER_BYTE),
-    );
-    if member.bytes > limit {
-        return Err(MemberFault::Bomb {
-            stored: member.stored_bytes,
-            bytes: member.bytes,
-            limit,
-        });
-    }
-    let mut contents = Vec::new();
-    let mut reader = flate2::read::DeflateDecoder::new(stored).take(limit.saturating_add(1));
-    reader
-        .read_to_end(&mut contents)
-        .map_err(|error| MemberFault::Inflate(error.to_string()))?;
-    if contents.len() as u64 != member.bytes {
-        return Err(MemberFault::Inflate(format!(
-            "{} bytes came out, expected {}",
-            contents.len(),
-            member.bytes
-        )));
-    }
-    Ok(contents)
 }
