@@ -406,3 +406,41 @@ fn assert_ends(id: &str) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn every_format_obeys_the_options_on_what_to_show() {
+    let show = |format: &str, options: &[&str]| {
+        let said = run(&[&["fixtures/vit_b_16.pt", "--format", format], options].concat());
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{format}");
+        said.stdout
+    };
+    for format in ["table", "markdown", "html", "csv"] {
+        let cast = show(format, &["--as", "bfloat16"]);
+        assert!(cast.contains("bfloat16"), "{format}");
+        let filtered = show(format, &["--filter", "^heads", "--all"]);
+        assert!(filtered.contains("head"), "{format}");
+        assert!(!filtered.contains("encoder"), "{format}");
+        let first = show(format, &["--sort", "name", "--top", "1"]);
+        assert!(first.contains("class_token"), "{format}");
+        assert!(!first.contains("heads"), "{format}");
+        // Layers are collapsed unless all are asked for; rows of CSV always are tensors.
+        let layer = |text: &str| text.contains("encoder_layer_11.");
+        assert!(
+            layer(&show(format, &["--sort", "file", "--all"])),
+            "{format}"
+        );
+        assert_eq!(layer(&show(format, &["--sort", "file"])), format == "csv");
+    }
+    for format in ["table", "markdown", "html"] {
+        assert!(show(format, &["--filter", "nothing"]).contains("none of 152 tensors matches"));
+        assert!(show(format, &["--depth", "1"]).contains("1 of 6 levels"));
+    }
+    let csv = show("csv", &["--as", "bfloat16", "--top", "1"]);
+    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let column = |name| lines[0].iter().position(|title| *title == name).unwrap();
+    let (bytes, cast) = (
+        lines[1][column("bytes")],
+        lines[1][column("bytes_as_bfloat16")],
+    );
+    assert_eq!((bytes, cast), ("9437184", "4718592"));
+}

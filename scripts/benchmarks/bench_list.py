@@ -30,28 +30,37 @@ with safe_open({path!r}, framework="pt") as file:
 """
 
 
-def zip_ranges(path: Path) -> list[str]:
-    """The end of the archive from its directory on, and the pickle: what must be read to list the tensors."""
+def zip_ranges(path: Path) -> list[tuple[int, int]]:
+    """What must be read to list the tensors safely: the end of the archive from its directory on, the pickle, and the
+    header before every record, which must not contradict the directory."""
     with zipfile.ZipFile(path) as archive:
-        pickle = next(info for info in archive.infolist() if info.filename.endswith("/data.pkl"))
+        infos = archive.infolist()
         directory = archive.start_dir
     size = path.stat().st_size
-    return [f"{directory}:{size - directory}", f"{pickle.header_offset}:{pickle.compress_size + 64}"]
+    ranges = [(directory, size - directory)]
+    for info in infos:
+        more = info.compress_size + 64 if info.filename.endswith("/data.pkl") else 0
+        ranges.append((info.header_offset, 30 + len(info.filename.encode()) + more))
+    return ranges
 
 
-def safetensors_ranges(path: Path) -> list[str]:
+def safetensors_ranges(path: Path) -> list[tuple[int, int]]:
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
-    return [f"0:{8 + length}"]
+    return [(0, 8 + length)]
 
 
-def listing(bench: Bench, what: str, path: Path, tensors: int, python: str, ranges: list[str] | None, *, runs: int = 25) -> None:
+def listing(
+    bench: Bench, what: str, path: Path, tensors: int, python: str, ranges: list[tuple[int, int]] | None, *, runs: int = 25
+) -> None:
     found_tensors = len(bench.report(str(path))["tensors"])
     if found_tensors != tensors:
         raise RuntimeError(f"inspect lists {found_tensors} tensors in {path.name}, there are {tensors}")
     commands = {"ours": [bench.inspect, str(path)], "python": bench.python(python.format(path=str(path)))}
     if ranges is not None:
-        commands["floor"] = [str(bench.work / "read_ranges"), str(path), *ranges]
+        packed = path.with_suffix(".ranges")
+        packed.write_bytes(b"".join(struct.pack("<QQ", *pair) for pair in ranges))
+        commands["floor"] = [str(bench.work / "read_ranges"), str(path), str(packed)]
     found = bench.compare(commands, runs)
     loader = "safe_open" if "safe_open" in python else "torch.jit.load" if "jit" in python else "torch.load"
     bench.time(f"list {what} / {loader}", found["ours"], found["python"], at_least=100)

@@ -144,10 +144,13 @@ const MAX_PREFIXES: usize = 3;
 
 /// The rest of a name behind a part that says EMA; `None` where no part does.
 fn average(name: &str) -> Option<&str> {
+    if !name.contains("ema") && !name.contains("EMA") {
+        return None;
+    }
     let mut rest = name;
     while let Some((part, below)) = rest.split_once('.') {
         let mut words = part.split(['_', '-']);
-        if words.any(|word| word.eq_ignore_ascii_case("ema")) {
+        if words.any(|word| matches!(word, "ema" | "EMA")) {
             return Some(below);
         }
         rest = below;

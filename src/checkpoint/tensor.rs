@@ -194,7 +194,13 @@ pub struct Storage {
     parts: StorageParts,
     used_bytes: u64,
     tensors: u64,
-    hash: Option<ContentHash>,
+    content: Option<Box<Content>>,
+}
+
+/// What is known of the bytes of a storage once they were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Content {
+    hash: ContentHash,
     duplicate_of: Option<StorageId>,
 }
 
@@ -206,8 +212,7 @@ impl Storage {
             parts,
             used_bytes: 0,
             tensors: 0,
-            hash: None,
-            duplicate_of: None,
+            content: None,
         }
     }
 
@@ -216,8 +221,7 @@ impl Storage {
         hash: Option<ContentHash>,
         duplicate_of: Option<StorageId>,
     ) {
-        self.hash = hash;
-        self.duplicate_of = duplicate_of;
+        self.content = hash.map(|hash| Box::new(Content { hash, duplicate_of }));
     }
 
     pub(super) fn set_usage(&mut self, used_bytes: u64, tensors: u64) {
@@ -279,13 +283,13 @@ impl Storage {
     /// The hash of its bytes; `None` before they were read, and where the file does not hold them.
     #[must_use]
     pub fn hash(&self) -> Option<ContentHash> {
-        self.hash
+        self.content.as_ref().map(|content| content.hash)
     }
 
     /// The first storage with the same bytes, where their hashes are known and it is another one.
     #[must_use]
     pub fn duplicate_of(&self) -> Option<StorageId> {
-        self.duplicate_of
+        self.content.as_ref()?.duplicate_of
     }
 
     /// Whether its contents were left out by `torch.serialization.skip_data`, which writes 0 as the checksum. (The

@@ -2,11 +2,16 @@
 
 use std::io::{self, Write};
 
+use super::tree::cast_bytes;
 use super::{Document, Render, TensorReport};
+use crate::tensor::DType;
 
 /// Tensors as rows of CSV, of all files in one table.
 #[derive(Debug, Clone, Copy)]
-pub struct Csv;
+pub struct Csv {
+    /// Adds a column with the sizes if cast to this dtype: `bytes_as_bfloat16`.
+    pub cast: Option<DType>,
+}
 
 const COLUMNS: [&str; 13] = [
     "file",
@@ -26,7 +31,9 @@ const COLUMNS: [&str; 13] = [
 
 impl Render for Csv {
     fn begin(&self, out: &mut dyn Write) -> io::Result<()> {
-        record(out, &COLUMNS.map(str::to_owned))
+        let mut columns = COLUMNS.map(str::to_owned).to_vec();
+        columns.extend(self.cast.map(|dtype| format!("bytes_as_{}", dtype.name())));
+        record(out, &columns)
     }
 
     fn document(
@@ -36,9 +43,16 @@ impl Render for Csv {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let report = &document.report;
-        let selected = document.view.selected.iter();
-        for tensor in selected.filter_map(|index| report.tensors.get(*index)) {
-            record(out, &row(&report.file.path, tensor))?;
+        let tensors = document.checkpoint.tensors();
+        for index in &document.view.selected {
+            let (Some(tensor), Some(model)) = (report.tensors.get(*index), tensors.get(*index))
+            else {
+                continue;
+            };
+            let mut fields = row(&report.file.path, &tensor).to_vec();
+            let cast = self.cast.map(|dtype| cast_bytes(model, dtype));
+            fields.extend(cast.map(|bytes| number(tensor.bytes.map(|_| bytes))));
+            record(out, &fields)?;
         }
         Ok(())
     }
@@ -65,7 +79,7 @@ fn row(file: &str, tensor: &TensorReport<'_>) -> [String; 13] {
     ]
 }
 
-fn record<const N: usize>(out: &mut dyn Write, fields: &[String; N]) -> io::Result<()> {
+fn record(out: &mut dyn Write, fields: &[String]) -> io::Result<()> {
     let mut writer = csv::WriterBuilder::new()
         .buffer_capacity(512)
         .from_writer(out);

@@ -23,9 +23,9 @@ pub struct ExactReport<'a> {
     /// The file itself.
     pub file: FileReport<'a>,
     /// Every tensor, in file order.
-    pub tensors: Vec<TensorReport<'a>>,
+    pub tensors: TensorList<'a>,
     /// Every storage, in file order.
-    pub storages: Vec<StorageReport<'a>>,
+    pub storages: StorageList<'a>,
     /// Tensors that are stored as several; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub composites: Vec<CompositeReport<'a>>,
@@ -45,6 +45,59 @@ pub struct ExactReport<'a> {
     pub run: Option<RunReport<'a>>,
     /// How much GPU memory it needs.
     pub estimate: Option<&'a Estimate>,
+}
+
+/// Every tensor, made when asked for: a checkpoint has 100,000 of them.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorList<'a>(&'a [Tensor]);
+
+impl<'a> TensorList<'a> {
+    /// The tensor at this place.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<TensorReport<'a>> {
+        self.0.get(index).map(tensor)
+    }
+}
+
+impl Serialize for TensorList<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(tensor))
+    }
+}
+
+/// Every storage, made when asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct StorageList<'a> {
+    storages: &'a [Storage],
+    hashed: bool,
+}
+
+impl StorageList<'_> {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.storages.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.storages.is_empty()
+    }
+
+    /// What all of them take up in the file.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        let sizes = self.storages.iter().map(Storage::file_bytes);
+        sizes.fold(0, u64::saturating_add)
+    }
+}
+
+impl Serialize for StorageList<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let storages = self.storages.iter().enumerate();
+        serializer.collect_seq(storages.map(|(id, one)| storage(id, one, self.hashed)))
+    }
 }
 
 /// Who wrote a report.
@@ -321,8 +374,11 @@ impl<'a> ExactReport<'a> {
                 byte_order: checkpoint.byte_order().map(ByteOrder::name),
                 object: checkpoint.object().name(),
             },
-            tensors: checkpoint.tensors().iter().map(tensor).collect(),
-            storages: storages(checkpoint),
+            tensors: TensorList(checkpoint.tensors()),
+            storages: StorageList {
+                storages: checkpoint.storages(),
+                hashed: checkpoint.totals().by_class.duplicates.is_some(),
+            },
             totals: totals(checkpoint.totals()),
             composites: checkpoint.composites().iter().map(composite).collect(),
             numpy_arrays: checkpoint.numpy_arrays().iter().map(numpy_array).collect(),
@@ -357,12 +413,6 @@ fn tensor(tensor: &Tensor) -> TensorReport<'_> {
         layout: tensor.layout().name(),
         stats: None,
     }
-}
-
-fn storages(checkpoint: &Checkpoint) -> Vec<StorageReport<'_>> {
-    let hashed = checkpoint.totals().by_class.duplicates.is_some();
-    let storages = checkpoint.storages().iter().enumerate();
-    storages.map(|(id, one)| storage(id, one, hashed)).collect()
 }
 
 fn storage(id: usize, storage: &Storage, hashed: bool) -> StorageReport<'_> {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::layout::{Row, RowKind};
-use super::table::{kinds_text, numpy_text, verified_text};
+use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
 use super::{Document, Render, SumReport};
 use crate::text::escape;
 use crate::units::grouped;
@@ -181,7 +181,7 @@ fn security(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
 fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     let view = &document.view;
     if view.rows.is_empty() {
-        return writeln!(out, "<p>No tensors.</p>");
+        return writeln!(out, "<p>{}</p>", no_rows(view));
     }
     let cast = document.cast.map(|cast| cast.dtype.name());
     write!(
@@ -196,12 +196,8 @@ fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         line(row, view.tree, document, out)?;
     }
     writeln!(out, "</table>")?;
-    if view.hidden_rows > 0 {
-        writeln!(
-            out,
-            "<p class=\"dim\">… and {} more rows</p>",
-            view.hidden_rows
-        )?;
+    for note in notes(view) {
+        writeln!(out, "<p class=\"dim\">{}</p>", html(&note))?;
     }
     Ok(())
 }
@@ -229,7 +225,7 @@ fn line(row: &Row, tree: bool, document: &Document<'_>, out: &mut dyn Write) -> 
         html(name),
         html(row.class.as_deref().unwrap_or_default()),
         row.role.unwrap_or_default(),
-        row.shape.as_deref().unwrap_or_default(),
+        html(&shape_cell(row)),
         row.dtype.unwrap_or_default(),
     )?;
     let unknown = || "unknown".to_owned();

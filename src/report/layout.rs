@@ -238,7 +238,7 @@ impl Walk<'_> {
         for (index, child) in children.iter().enumerate() {
             let node = self.tree.node(*child);
             let path = if level == 0 {
-                node.label.clone()
+                node.label.clone().into_owned()
             } else {
                 format!("{path}.{}", node.label)
             };
@@ -271,7 +271,7 @@ impl Walk<'_> {
             },
             level,
             guides: self.guides.clone(),
-            label: node.label.clone(),
+            label: node.label.clone().into_owned(),
             path,
             class: node.about.class.map(str::to_owned),
             role: tensor.map(|tensor| tensor.role().name()),

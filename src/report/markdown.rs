@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::layout::Row;
-use super::table::{kinds_text, numpy_text, verified_text};
+use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
 use super::{Document, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::{Units, grouped};
@@ -84,7 +84,7 @@ impl Render for Markdown {
 fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     let view = &document.view;
     if view.rows.is_empty() {
-        return writeln!(out, "No tensors.\n");
+        return writeln!(out, "{}\n", no_rows(view));
     }
     let cast = document.cast.map(|cast| cast.dtype.name());
     writeln!(
@@ -100,8 +100,8 @@ fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     for row in &view.rows {
         writeln!(out, "{}", line(row, document.units, cast.is_some()))?;
     }
-    if view.hidden_rows > 0 {
-        writeln!(out, "\n… and {} more rows", view.hidden_rows)?;
+    for note in notes(view) {
+        writeln!(out, "\n{note}")?;
     }
     writeln!(out)
 }
@@ -117,7 +117,7 @@ fn line(row: &Row, units: Units, cast: bool) -> String {
         "| {}{repeats} | {} | {} | {} | {} | {} |",
         code(&row.path),
         row.class.as_deref().map(cell).unwrap_or_default(),
-        row.shape.as_deref().unwrap_or_default(),
+        cell(&shape_cell(row)),
         row.dtype.unwrap_or_default(),
         row.numel.map_or_else(unknown, grouped),
         row.bytes.map_or_else(unknown, |bytes| units.bytes(bytes)),
@@ -161,6 +161,10 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     ];
     for (name, bytes) in lines {
         writeln!(out, "| {name} | | | {} |", document.units.bytes(bytes))?;
+    }
+    if let Some(cast) = document.cast {
+        let bytes = document.units.bytes(cast.storage_bytes);
+        writeln!(out, "| as {} in memory | | | {bytes} |", cast.dtype.name())?;
     }
     writeln!(out)
 }

@@ -23,7 +23,8 @@ use std::io::{self, Write};
 pub use self::csv::Csv;
 pub use self::exact::{
     ClassBytes, ExactReport, FileReport, FindingReport, SCHEMA_VERSION, SecurityReport,
-    StorageReport, SumReport, TensorReport, Tool, TotalsReport, VerifiedReport,
+    StorageList, StorageReport, SumReport, TensorList, TensorReport, Tool, TotalsReport,
+    VerifiedReport,
 };
 pub use self::html::Html;
 pub use self::json::Json;

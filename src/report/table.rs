@@ -70,13 +70,7 @@ impl Table {
     fn tensors(&self, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         let view = &document.view;
         if view.rows.is_empty() {
-            let text = match view.filtered {
-                Some((_, all)) if all > 0 => {
-                    format!("none of {} tensors matches", grouped_usize(all))
-                }
-                _ => "no tensors".to_owned(),
-            };
-            return writeln!(out, "{text}\n");
+            return writeln!(out, "{}\n", no_rows(view));
         }
         let columns = columns(document);
         let rows: Vec<Vec<Cell>> = view
@@ -333,7 +327,8 @@ fn name_cell(row: &Row, view: &View, look: Look) -> Cell {
     Cell { lead, text, look }
 }
 
-fn shape_cell(row: &Row) -> String {
+/// The shape, and what is unusual about the memory behind it; escaped.
+pub(super) fn shape_cell(row: &Row) -> String {
     let mut text = row.shape.clone().unwrap_or_default();
     let shared = row
         .shared
@@ -363,8 +358,16 @@ pub(super) fn guides(more: &[bool]) -> String {
     text
 }
 
+/// Why there are no rows.
+pub(super) fn no_rows(view: &View) -> String {
+    match view.filtered {
+        Some((_, all)) if all > 0 => format!("none of {} tensors matches", grouped_usize(all)),
+        _ => "no tensors".to_owned(),
+    }
+}
+
 /// What is not shown, and how to see it.
-fn notes(view: &View) -> Vec<String> {
+pub(super) fn notes(view: &View) -> Vec<String> {
     let mut notes = Vec::new();
     if view.hidden_rows > 0 {
         let how = if view.top {
@@ -403,12 +406,7 @@ fn memory_text(document: &Document<'_>) -> String {
         units.bytes(totals.storage_bytes),
         grouped_usize(storages)
     );
-    let in_file: u64 = document
-        .report
-        .storages
-        .iter()
-        .map(|storage| storage.file_bytes)
-        .fold(0, u64::saturating_add);
+    let in_file = document.report.storages.file_bytes();
     if in_file < totals.storage_bytes {
         let _ = write!(text, ", {} in the file", units.bytes(in_file));
     }

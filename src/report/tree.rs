@@ -3,6 +3,7 @@
 //! A name is split at its dots; nothing is made up and nothing is dropped: the tensors below a node are its own
 //! sums, so children add up to their parent at every level, collapsed or not.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checkpoint::{Checkpoint, Composite, Layout, Role, Tensor};
@@ -10,6 +11,9 @@ use crate::tensor::DType;
 
 /// A name is split into at most this many parts: bounds recursion, deeper names keep the rest in one part.
 const MAX_PARTS: usize = 64;
+
+/// A map of names, of which a checkpoint has 100,000: keys are no secret, and what they hold decides nothing.
+type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Index of a node.
 pub(super) type NodeId = usize;
@@ -67,8 +71,8 @@ pub(super) struct About<'a> {
 }
 
 /// Names that are no tensors.
-pub(super) fn abouts(checkpoint: &Checkpoint) -> HashMap<&str, About<'_>> {
-    let mut abouts: HashMap<&str, About<'_>> = HashMap::new();
+pub(super) fn abouts(checkpoint: &Checkpoint) -> FastMap<&str, About<'_>> {
+    let mut abouts: FastMap<&str, About<'_>> = FastMap::default();
     for module in checkpoint.modules() {
         abouts.entry(&module.path).or_default().class = Some(module.class_name());
     }
@@ -82,7 +86,7 @@ pub(super) fn abouts(checkpoint: &Checkpoint) -> HashMap<&str, About<'_>> {
 #[derive(Debug)]
 pub(super) struct Node<'a> {
     /// Its part of the name; with other nodes in it `{0..31}`.
-    pub(super) label: String,
+    pub(super) label: Cow<'a, str>,
     /// Nodes below it, in file order.
     pub(super) children: Vec<NodeId>,
     /// The tensor with this name (a name can be a tensor and a prefix of others).
@@ -172,12 +176,12 @@ impl<'a> Tree<'a> {
     /// The tree of these tensors; `abouts` knows what else has a name.
     pub(super) fn new(
         leaves: impl Iterator<Item = Leaf<'a>>,
-        abouts: &HashMap<&'a str, About<'a>>,
+        abouts: &FastMap<&'a str, About<'a>>,
         cast: Option<DType>,
     ) -> Self {
         let mut builder = Builder {
-            nodes: vec![node(String::new())],
-            index: HashMap::new(),
+            nodes: vec![node("")],
+            index: FastMap::default(),
             open: Vec::new(),
         };
         for leaf in leaves {
@@ -234,7 +238,7 @@ impl<'a> Tree<'a> {
                     None => child.about,
                 };
                 if let Some(node) = self.nodes.get_mut(id) {
-                    node.label = label;
+                    node.label = Cow::Owned(label);
                     node.children = children;
                     node.leaf = leaf;
                     node.about = about;
@@ -245,20 +249,10 @@ impl<'a> Tree<'a> {
 
     /// Puts siblings that differ only in their number into one node.
     pub(super) fn collapse(&mut self) {
-        let mut kinds: HashMap<Kind<'a>, u32> = HashMap::new();
+        let mut kinds: FastMap<Kind<'a>, u32> = FastMap::default();
         let mut kind_of: Vec<u32> = vec![0; self.nodes.len()];
         for id in (0..self.nodes.len()).rev() {
-            let groups = groups(self, &self.node(id).children, &kind_of);
-            let mut children = Vec::with_capacity(groups.len());
-            for group in groups {
-                if let (true, Some(node)) =
-                    (group.numbers.len() > 1, self.nodes.get_mut(group.first))
-                {
-                    node.label = format!("{}{}", group.prefix, ranges(&group.numbers));
-                    node.repeats = u64::try_from(group.numbers.len()).unwrap_or(u64::MAX);
-                }
-                children.push(group.first);
-            }
+            let children = self.collapsed(id, &kind_of);
             let kind = Kind {
                 class: self.node(id).about.class,
                 composite: self.node(id).about.composite.map(CompositeKind::of),
@@ -280,6 +274,30 @@ impl<'a> Tree<'a> {
                 node.children = children;
             }
         }
+    }
+
+    /// The children of a node, with those that differ only in their number joined into the first of them.
+    fn collapsed(&mut self, id: NodeId, kind_of: &[u32]) -> Vec<NodeId> {
+        let children = self
+            .nodes
+            .get_mut(id)
+            .map(|node| std::mem::take(&mut node.children))
+            .unwrap_or_default();
+        if children.len() < 2 {
+            return children;
+        }
+        let groups = groups(self, &children, kind_of);
+        if groups.len() == children.len() {
+            return children;
+        }
+        for group in &groups {
+            if let (true, Some(node)) = (group.numbers.len() > 1, self.nodes.get_mut(group.first)) {
+                let prefix = split_number(&node.label).map_or("", |(prefix, _)| prefix);
+                node.label = Cow::Owned(format!("{prefix}{}", ranges(&group.numbers)));
+                node.repeats = u64::try_from(group.numbers.len()).unwrap_or(u64::MAX);
+            }
+        }
+        groups.into_iter().map(|group| group.first).collect()
     }
 
     /// Levels below the root.
@@ -313,9 +331,9 @@ impl<'a> Tree<'a> {
     }
 }
 
-fn node<'a>(label: String) -> Node<'a> {
+fn node(label: &str) -> Node<'_> {
     Node {
-        label,
+        label: Cow::Borrowed(label),
         children: Vec::new(),
         leaf: None,
         about: About::default(),
@@ -326,13 +344,13 @@ fn node<'a>(label: String) -> Node<'a> {
 
 struct Builder<'a> {
     nodes: Vec<Node<'a>>,
-    index: HashMap<(NodeId, &'a str), NodeId>,
+    index: FastMap<(NodeId, &'a str), NodeId>,
     /// The path of the tensor before: names come in order, so most of it is that of the next.
     open: Vec<(&'a str, NodeId)>,
 }
 
 impl<'a> Builder<'a> {
-    fn add(&mut self, leaf: Leaf<'a>, abouts: &HashMap<&'a str, About<'a>>) {
+    fn add(&mut self, leaf: Leaf<'a>, abouts: &FastMap<&'a str, About<'a>>) {
         let name = leaf.tensor.name();
         let mut parent = ROOT;
         let mut end = 0;
@@ -356,7 +374,7 @@ impl<'a> Builder<'a> {
         }
         // Two tensors of one name: both are shown.
         let twin = self.nodes.len();
-        let label = name.rsplit('.').next().unwrap_or(name).to_owned();
+        let label = name.rsplit('.').next().unwrap_or(name);
         self.nodes.push(Node {
             leaf: Some(leaf),
             ..node(label)
@@ -377,7 +395,7 @@ impl<'a> Builder<'a> {
         parent: NodeId,
         part: &'a str,
         path: Option<&'a str>,
-        abouts: &HashMap<&'a str, About<'a>>,
+        abouts: &FastMap<&'a str, About<'a>>,
     ) -> NodeId {
         let next = self.nodes.len();
         let id = *self.index.entry((parent, part)).or_insert(next);
@@ -386,7 +404,7 @@ impl<'a> Builder<'a> {
                 about: path
                     .and_then(|path| abouts.get(path).copied())
                     .unwrap_or_default(),
-                ..node(part.to_owned())
+                ..node(part)
             });
             if let Some(node) = self.nodes.get_mut(parent) {
                 node.children.push(id);
@@ -402,7 +420,7 @@ struct Kind<'a> {
     class: Option<&'a str>,
     composite: Option<CompositeKind<'a>>,
     leaf: Option<LeafKind<'a>>,
-    children: Vec<(String, u32)>,
+    children: Vec<(Cow<'a, str>, u32)>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -446,21 +464,19 @@ impl<'a> LeafKind<'a> {
 /// Equal siblings.
 struct Group {
     first: NodeId,
-    prefix: String,
     numbers: Vec<u64>,
 }
 
 /// Siblings by prefix and kind, in the order of their first members.
 fn groups(tree: &Tree<'_>, children: &[NodeId], kind_of: &[u32]) -> Vec<Group> {
-    let mut index: HashMap<(&str, u32), usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
+    let mut index: FastMap<(&str, u32), usize> = FastMap::default();
+    let mut groups: Vec<Group> = Vec::with_capacity(children.len());
     for child in children {
         let label = &tree.node(*child).label;
         let kind = kind_of.get(*child).copied().unwrap_or(0);
         let split = split_number(label);
         let mut group = Group {
             first: *child,
-            prefix: String::new(),
             numbers: Vec::new(),
         };
         if let Some((prefix, number)) = split {
@@ -469,7 +485,6 @@ fn groups(tree: &Tree<'_>, children: &[NodeId], kind_of: &[u32]) -> Vec<Group> {
                 known.numbers.push(number);
                 continue;
             }
-            prefix.clone_into(&mut group.prefix);
             group.numbers.push(number);
         }
         groups.push(group);

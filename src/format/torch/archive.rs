@@ -55,7 +55,9 @@ struct Folder<'t, 'a> {
 
 impl Records for Folder<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let member = compact_str::format_compact!("{}/{}", self.name, declared.key);
+        let mut member = CompactString::from(self.name);
+        member.push('/');
+        member.push_str(declared.key);
         let number = canonical_number(declared.key).filter(|_| self.numbered);
         let record = match number {
             Some(number) => self.torch.archive.numbered_member(number),
