@@ -72,22 +72,25 @@ fn slack(parts: &CheckpointParts) -> Vec<Finding> {
             })
         })
         .collect();
-    if !rest.is_empty() {
-        let bytes = rest
-            .iter()
-            .fold(0, |sum: u64, (b, _)| sum.saturating_add(*b));
-        findings.push(Finding {
-            severity: Severity::Warning,
-            code: "storage-slack",
-            location: String::new(),
-            message: format!(
-                "{} more storages hold {} bytes that no tensor reaches",
-                grouped(rest.len() as u64),
-                grouped(bytes)
-            ),
-        });
-    }
+    findings.extend(rest_of_slack(&rest));
     findings
+}
+
+/// The storages with the least slack, in one sentence.
+fn rest_of_slack(rest: &[(u64, usize)]) -> Option<Finding> {
+    let bytes = rest
+        .iter()
+        .fold(0, |sum: u64, (bytes, _)| sum.saturating_add(*bytes));
+    (!rest.is_empty()).then(|| Finding {
+        severity: Severity::Warning,
+        code: "storage-slack",
+        location: String::new(),
+        message: format!(
+            "{} more storages hold {} bytes that no tensor reaches",
+            grouped(rest.len() as u64),
+            grouped(bytes)
+        ),
+    })
 }
 
 /// Averaged copies of the weights (EMA), which only evaluation or only further training needs.

@@ -220,29 +220,36 @@ impl<'a> Tree<'a> {
     /// Joins modules with the only thing in them: `model` and `layers` to `model.layers`, `conv1` and `weight` to
     /// `conv1.weight`, which keeps the class of the module.
     pub(super) fn join_chains(&mut self) {
-        for id in 0..self.nodes.len() {
-            while let [only] = self.node(id).children[..] {
-                let child = self.node(only);
-                let own = self.node(id);
-                if id == ROOT
-                    || own.leaf.is_some()
-                    || own.about.composite.is_some()
-                    || child.repeats > 1
-                {
-                    break;
-                }
-                let label = format!("{}.{}", self.node(id).label, child.label);
-                let (children, leaf) = (child.children.clone(), child.leaf);
-                let about = match leaf {
-                    Some(_) => self.node(id).about,
-                    None => child.about,
-                };
-                if let Some(node) = self.nodes.get_mut(id) {
-                    node.label = Cow::Owned(label);
-                    node.children = children;
-                    node.leaf = leaf;
-                    node.about = about;
-                }
+        let mut open = vec![ROOT];
+        while let Some(id) = open.pop() {
+            self.join_chain(id);
+            open.extend_from_slice(&self.node(id).children);
+        }
+    }
+
+    /// Joins a node with the only thing in it, as often as there is but one.
+    fn join_chain(&mut self, id: NodeId) {
+        while let [only] = self.node(id).children[..] {
+            let child = self.node(only);
+            let own = self.node(id);
+            if id == ROOT
+                || own.leaf.is_some()
+                || own.about.composite.is_some()
+                || child.repeats > 1
+            {
+                break;
+            }
+            let label = format!("{}.{}", self.node(id).label, child.label);
+            let (children, leaf) = (child.children.clone(), child.leaf);
+            let about = match leaf {
+                Some(_) => self.node(id).about,
+                None => child.about,
+            };
+            if let Some(node) = self.nodes.get_mut(id) {
+                node.label = Cow::Owned(label);
+                node.children = children;
+                node.leaf = leaf;
+                node.about = about;
             }
         }
     }

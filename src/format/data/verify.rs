@@ -33,27 +33,7 @@ pub fn verify(
         return Ok((verified, Vec::new()));
     }
     let archive = TorchArchive::open(source.bytes())?;
-    let storages = checkpoint.storages().iter();
-    let mut skipped: Vec<u64> = storages
-        .filter(|storage| storage.is_skipped())
-        .filter_map(Storage::data_offset)
-        .collect();
-    skipped.sort_unstable();
-    let records: Vec<Record<'_>> = archive
-        .members()
-        .iter()
-        .map(|member| Record {
-            extent: Extent {
-                member: archive.inside(member).unwrap_or(member.name),
-                offset: member.data_offset,
-                stored_bytes: member.stored_bytes,
-                bytes: member.bytes,
-                deflated: member.deflated,
-            },
-            crc32: member.crc32,
-            may_be_skipped: skipped.binary_search(&member.data_offset).is_ok(),
-        })
-        .collect();
+    let records = records(&archive, checkpoint);
     let outcomes = on_all_cores(&records, |record| check(source, record));
     let (mut verified, mut findings) = (Verified::default(), Vec::new());
     for (record, outcome) in records.iter().zip(outcomes) {
@@ -81,6 +61,31 @@ pub fn verify(
         });
     }
     Ok((verified, findings))
+}
+
+/// All records of an archive.
+fn records<'n>(archive: &'n TorchArchive<'_>, checkpoint: &Checkpoint) -> Vec<Record<'n>> {
+    let storages = checkpoint.storages().iter();
+    let mut skipped: Vec<u64> = storages
+        .filter(|storage| storage.is_skipped())
+        .filter_map(Storage::data_offset)
+        .collect();
+    skipped.sort_unstable();
+    archive
+        .members()
+        .iter()
+        .map(|member| Record {
+            extent: Extent {
+                member: archive.inside(member).unwrap_or(member.name),
+                offset: member.data_offset,
+                stored_bytes: member.stored_bytes,
+                bytes: member.bytes,
+                deflated: member.deflated,
+            },
+            crc32: member.crc32,
+            may_be_skipped: skipped.binary_search(&member.data_offset).is_ok(),
+        })
+        .collect()
 }
 
 #[derive(Debug, PartialEq, Eq)]

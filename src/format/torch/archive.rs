@@ -20,6 +20,7 @@ use super::super::pickle::{Pickle, cut, parse_with_budget};
 use super::super::zip::{Archive, Member, canonical_number};
 use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
+use super::records::{Record, has_extension, is_pickle_name, looks_like_pickle};
 use super::rows::{Place, Rows};
 use super::script::Classes;
 use super::security::{Reach, Watch};
@@ -543,50 +544,6 @@ pub(crate) enum Kind {
     Package,
     ExportedProgram,
     Other,
-}
-
-/// What a record is to the sizes of a file.
-enum Record {
-    Code,
-    Metadata,
-    Data,
-}
-
-impl Record {
-    fn of(inside: Option<&str>, whole: &str) -> Record {
-        let Some(name) = inside else {
-            return if is_pickle_name(whole) {
-                Record::Metadata
-            } else {
-                Record::Data
-            };
-        };
-        let folder = name.split('/').next().unwrap_or("");
-        if folder == "code" || has_extension(name, &["debug_pkl"]) {
-            return Record::Code;
-        }
-        let data = ["data", "constants", "traced_inputs", "bytecode", "tensors"];
-        if name.contains('/') && data.contains(&folder) {
-            Record::Data
-        } else {
-            Record::Metadata
-        }
-    }
-}
-
-fn is_pickle_name(name: &str) -> bool {
-    has_extension(name, &["pkl", "pickle", "p", "pk"])
-}
-
-fn has_extension(name: &str, extensions: &[&str]) -> bool {
-    std::path::Path::new(name)
-        .extension()
-        .is_some_and(|found| extensions.iter().any(|e| found.eq_ignore_ascii_case(e)))
-}
-
-/// The start of a pickle of protocol 2 to 5.
-fn looks_like_pickle(contents: &[u8]) -> bool {
-    matches!(contents.get(..2), Some([0x80, 2..=5]))
 }
 
 /// Operators that put quantized weights into the form that kernels take.

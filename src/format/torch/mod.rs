@@ -16,6 +16,7 @@ mod nodes;
 mod numpy;
 pub(crate) mod plain;
 pub(crate) mod rebuild;
+mod records;
 pub(crate) mod rows;
 pub(crate) mod script;
 pub(crate) mod security;

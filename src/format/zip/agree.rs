@@ -135,12 +135,7 @@ pub(super) fn compare(
         let [local, central] = flags.map(|bits| format!("0x{bits:04x}"));
         return mismatch("flags", local, central);
     }
-    let other_name = entry
-        .extra_fields()
-        .filter(|(id, _)| id.as_u16() == UNICODE_PATH)
-        .filter_map(|(_, field)| field.get(5..))
-        .find(|name| *name != central_name);
-    if let Some(name) = other_name {
+    if let Some(name) = other_name(entry, central_name) {
         let text = |bytes| cut(&String::from_utf8_lossy(bytes));
         return mismatch("name", text(name), text(central_name));
     }
@@ -169,4 +164,13 @@ pub(super) fn compare(
         }
     }
     Ok(())
+}
+
+/// Another name than the directory's that an extra field gives a record.
+fn other_name<'e>(entry: &'e ZipFileHeaderRecord<'_>, name: &[u8]) -> Option<&'e [u8]> {
+    entry
+        .extra_fields()
+        .filter(|(id, _)| id.as_u16() == UNICODE_PATH)
+        .filter_map(|(_, field)| field.get(5..))
+        .find(|other| *other != name)
 }
