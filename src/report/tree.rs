@@ -351,6 +351,7 @@ fn node(label: &str) -> Node<'_> {
 
 struct Builder<'a> {
     nodes: Vec<Node<'a>>,
+    /// Children from the ninth of a node on, by parent and label.
     index: FastMap<(NodeId, &'a str), NodeId>,
     /// The path of the tensor before: names come in order, so most of it is that of the next.
     open: Vec<(&'a str, NodeId)>,
@@ -404,22 +405,43 @@ impl<'a> Builder<'a> {
         path: Option<&'a str>,
         abouts: &FastMap<&'a str, About<'a>>,
     ) -> NodeId {
-        let next = self.nodes.len();
-        let id = *self.index.entry((parent, part)).or_insert(next);
-        if id == next {
-            self.nodes.push(Node {
-                about: path
-                    .and_then(|path| abouts.get(path).copied())
-                    .unwrap_or_default(),
-                ..node(part)
-            });
-            if let Some(node) = self.nodes.get_mut(parent) {
-                node.children.push(id);
+        if let Some(known) = self.known_child(parent, part) {
+            return known;
+        }
+        let id = self.nodes.len();
+        self.nodes.push(Node {
+            about: path
+                .and_then(|path| abouts.get(path).copied())
+                .unwrap_or_default(),
+            ..node(part)
+        });
+        if let Some(node) = self.nodes.get_mut(parent) {
+            node.children.push(id);
+            if node.children.len() > SEARCHED_CHILDREN {
+                self.index.insert((parent, part), id);
             }
         }
         id
     }
+
+    /// The child of this label: few are searched one by one, the others are in the index.
+    fn known_child(&self, parent: NodeId, part: &'a str) -> Option<NodeId> {
+        let children = &self.nodes.get(parent)?.children;
+        let first = children.iter().take(SEARCHED_CHILDREN);
+        let has_label = |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| n.label == part);
+        first.copied().find(|id| has_label(&id)).or_else(|| {
+            if children.len() > SEARCHED_CHILDREN {
+                self.index.get(&(parent, part)).copied()
+            } else {
+                None
+            }
+        })
+    }
 }
+
+/// Children of a node that are searched one by one: most modules have no more, and an index of all costs as much as
+/// the tree.
+const SEARCHED_CHILDREN: usize = 8;
 
 /// What two nodes must share to count as equal.
 #[derive(Debug, PartialEq, Eq, Hash)]
