@@ -246,3 +246,43 @@ fn a_hopper_card_has_the_larger_workspace() {
     assert!(workspace("h100") >= 32 << 20);
     assert!(workspace("rtx-4090") < 32 << 20);
 }
+
+const SELECTS: &[&str] = &["--input", "16x24", "--input", "20:int64@0..7"];
+
+/// What a mask keeps, how many ids there are and numbers read from tensors come from the CPU run beside it.
+#[test]
+fn sizes_that_depend_on_values_are_those_of_the_cpu_run() {
+    if !simulated() {
+        return;
+    }
+    let report = report("selects.pt", SELECTS, 0);
+    let estimate = &report["estimate"];
+    adds_up(estimate);
+    assert_eq!(
+        estimate["coverage"]["value_dependent_ops"],
+        serde_json::json!([])
+    );
+    let outputs = report["run"]["outputs"].as_array().unwrap();
+    let expected: u64 = outputs.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    assert!(outputs.iter().all(|one| one["bytes"].as_u64() > Some(0)));
+    let phases = estimate["phases"].as_array().unwrap();
+    let forward = phases.iter().find(|one| one["name"] == "forward").unwrap();
+    let grown = forward["end_requested_bytes"].as_u64().unwrap()
+        - forward["start_requested_bytes"].as_u64().unwrap();
+    let workspaces = estimate["at_peak"]["workspaces"].as_u64().unwrap();
+    assert_eq!(grown - workspaces, expected, "{estimate}");
+}
+
+/// The simulated device alone knows no values, and says where it needed one.
+#[test]
+fn sizes_that_nobody_knows_are_named() {
+    if !simulated() {
+        return;
+    }
+    let arguments = [SELECTS, &["--device", "cuda-sim"]].concat();
+    let coverage = estimate("selects.pt", &arguments, 0)["coverage"].clone();
+    assert_eq!(
+        coverage["value_dependent_ops"],
+        serde_json::json!(["aten::_local_scalar_dense", "aten::_unique2", "aten::nonzero"])
+    );
+}

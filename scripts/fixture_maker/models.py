@@ -284,6 +284,24 @@ def ramp(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return (torch.arange(numel, dtype=torch.float64) % 7 / 8).reshape(shape).to(dtype)
 
 
+class Selects(nn.Module):
+    """Sizes that depend on values: what a mask keeps, how many ids there are, a number read from a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widen = nn.Linear(1, 64)
+
+    def forward(self, x: Tensor, tokens: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        kept = self.widen(x[x > 0].unsqueeze(1))
+        places = torch.nonzero(x > 0.02).float()
+        kinds = torch.unique(tokens).float().unsqueeze(1).expand(-1, 32).clone()
+        count = int(tokens.max().item()) + 1
+        table = torch.zeros([count, 128], device=x.device)
+        if bool((x.abs().sum() > 1.0).item()):
+            table = torch.cat([table, table])
+        return kept, places, kinds, table
+
+
 def ids(*shape: int, below: int) -> Tensor:
     return (torch.arange(torch.Size(shape).numel()) % below).reshape(shape)
 
@@ -304,6 +322,7 @@ MODELS = [
     ("stateful", Stateful, (ramp(4, 3),), ["4x3"], "a forward that changes buffers; one buffer is not persistent"),
     ("attributes", Attributes, (ramp(2, 3),), ["2x3"], "tensors as plain attributes, in a dict and in a list"),
     ("spectrum", Spectrum, (ramp(2, 16, dtype=torch.float64),), ["2x16:float64"], "complex parameters"),
+    ("selects", Selects, (ramp(16, 24), ids(20, below=7)), ["16x24", "20:int64@0..7"], "sizes that depend on values"),
     ("scalar", Scalar, (torch.tensor(0.5),), ["[]:float32"], "no parameters, a 0-dim input"),
 ]
 

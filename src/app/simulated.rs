@@ -17,7 +17,7 @@ use crate::engine::stand_ins::{AddressOrder, SimulatedDevice, StandIns};
 use crate::engine::{Answer, EngineError, Observer, ask};
 use crate::estimate::{Estimate, Profile, Question, RuleOfThumb, optimizer_copies};
 use crate::trace::memory::MemoryTimeline;
-use crate::trace::{Trace, TraceReader};
+use crate::trace::{Trace, TraceReader, read_backs};
 use crate::ui::Stages as _;
 
 /// Capacity of a run that is to show what is needed, whatever the card: far above any real one, below what the
@@ -32,6 +32,15 @@ pub(super) struct Simulated {
     pub(super) trace: Trace,
     /// libtorch's own words where memory ran out.
     pub(super) out_of_memory: Option<String>,
+}
+
+impl Simulated {
+    /// Whether no operator read a value that nobody knew.
+    fn reads_known(&self) -> bool {
+        let answer = self.answer.iter();
+        let mut reads = answer.flat_map(|answer| &answer.done.reads);
+        reads.all(|reads| reads.unknown == 0)
+    }
 }
 
 /// Collects the trace; progress belongs to the run that the user watches.
@@ -160,6 +169,11 @@ pub(super) fn estimate(
             .flat_map(|answer| &answer.done.not_modelled)
             .map(not_modelled)
             .collect(),
+        reads: simulated
+            .answer
+            .iter()
+            .flat_map(|answer| answer.done.reads.clone())
+            .collect(),
         assumptions: assumptions(request),
     };
     Ok(Estimate::simulated(&simulated.trace, &memory, &question))
@@ -241,6 +255,21 @@ pub(super) fn run_both(
             ))
         });
         let ran = ran?;
+        let simulated = match simulated {
+            Ok(simulated) if simulated.reads_known() => Ok(simulated),
+            Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
+            // The CPU run knows what the model reads on the device: once more, with its answers.
+            _ => run(
+                &RunRequest {
+                    read_backs: read_backs(&ran.trace),
+                    ..request.clone()
+                },
+                gpu,
+                inspect.limits,
+                &mut |_| {},
+                interrupted,
+            ),
+        };
         match simulated {
             Ok(simulated) => {
                 let estimate = estimate(checkpoint, &request, gpu, &simulated)?;

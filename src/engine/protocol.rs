@@ -17,6 +17,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::trace::{ReadBack, Reads};
+
 /// Version of the exchange. Both sides must say the same number.
 pub const PROTOCOL: u32 = 1;
 
@@ -76,6 +78,9 @@ pub struct RunRequest {
     pub seed: u64,
     /// `PYTORCH_ALLOC_CONF` for a CUDA or simulated CUDA allocator.
     pub alloc_conf: Option<String>,
+    /// For the simulated device: what the model's operators read in a run on the CPU, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read_backs: Vec<ReadBack>,
 }
 
 /// Inference, or training with everything it needs.
@@ -373,6 +378,9 @@ pub struct Done {
     /// On the simulated device: library functions that were called without being fully modelled, by name.
     #[serde(default)]
     pub not_modelled: Vec<NotModelled>,
+    /// On the simulated device: operators that read a value there, by name.
+    #[serde(default)]
+    pub reads: Vec<Reads>,
     /// What training came to, where values are computed on the host.
     #[serde(default)]
     pub trained: Option<Trained>,

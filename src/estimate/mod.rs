@@ -18,7 +18,7 @@ pub use rule_of_thumb::{RuleOfThumb, optimizer_copies};
 
 use crate::simulate::{AllocConf, DeviceLimits, Placement};
 use crate::trace::memory::{CATEGORIES, MemoryTimeline, Peak, PhaseMemory, Place};
-use crate::trace::{Category, Event, PhaseName, Trace};
+use crate::trace::{Category, Event, PhaseName, Reads, Trace};
 
 /// What an estimate was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -197,24 +197,15 @@ pub struct Question<'a> {
     pub rule_of_thumb: RuleOfThumb,
     /// Functions that the simulated device called without modelling them.
     pub not_modelled_functions: Vec<String>,
+    /// Operators that read values of the device.
+    pub reads: Vec<Reads>,
     /// Assumptions of the run itself (loss, optimizer, seed).
     pub assumptions: Vec<String>,
 }
 
-/// Operators whose output's size depends on values.
-const VALUE_DEPENDENT: &[&str] = &[
-    "aten::_local_scalar_dense",
-    "aten::nonzero",
-    "aten::nonzero_numpy",
-    "aten::argwhere",
-    "aten::masked_select",
-    "aten::unique_dim",
-    "aten::_unique",
-    "aten::_unique2",
-    "aten::unique_consecutive",
-    "aten::bincount",
-    "torchvision::nms",
-];
+/// Operators whose output's size depends on values and which read it by themselves; those that call an operator which
+/// reads ([`Reads`]) are told by that one.
+const VALUE_DEPENDENT: [&str; 2] = ["aten::_unique", "torchvision::nms"];
 
 impl Estimate {
     /// The estimate from a run on the simulated CUDA device.
@@ -263,7 +254,7 @@ impl Estimate {
             coverage: Coverage {
                 ops: u64::from(trace.op_count),
                 ops_without_memory_record: 0,
-                value_dependent_ops: value_dependent(trace),
+                value_dependent_ops: value_dependent(trace, &question.reads),
                 not_modelled_functions: question.not_modelled_functions.clone(),
             },
         }
@@ -307,6 +298,18 @@ fn assumptions(trace: &Trace, question: &Question<'_>) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let answered: Vec<String> = question
+        .reads
+        .iter()
+        .filter(|reads| reads.answered > 0)
+        .map(|reads| format!("{} ×{}", reads.op, reads.answered))
+        .collect();
+    if !answered.is_empty() {
+        all.push(format!(
+            "values that the model reads on the device are those of the CPU run: {}",
+            answered.join(", ")
+        ));
+    }
     match question.profile {
         Some(profile) if profile.context_bytes.is_none() => all.push(format!(
             "the CUDA context of {} is not known and not included",
@@ -318,33 +321,15 @@ fn assumptions(trace: &Trace, question: &Question<'_>) -> Vec<String> {
     all
 }
 
-/// Those that ran in the model or its backward pass. An optimizer reads its step counters, which are on the host.
-fn value_dependent(trace: &Trace) -> Vec<String> {
-    let mut found = [false; VALUE_DEPENDENT.len()];
-    let mut of_model = false;
-    for event in &trace.events {
-        match event {
-            Event::Phase { name, .. } => {
-                of_model = matches!(name, PhaseName::Forward | PhaseName::Backward);
-            }
-            Event::Op { name, .. } if of_model => {
-                let op = trace.text(*name);
-                if let Some(seen) = VALUE_DEPENDENT
-                    .iter()
-                    .position(|known| *known == op)
-                    .and_then(|index| found.get_mut(index))
-                {
-                    *seen = true;
-                }
-            }
-            _ => {}
-        }
-    }
-    VALUE_DEPENDENT
-        .iter()
-        .zip(found)
-        .filter(|(_, found)| *found)
-        .map(|(op, _)| (*op).to_owned())
+/// Those whose values nobody knew, of the model and its backward pass.
+fn value_dependent(trace: &Trace, reads: &[Reads]) -> Vec<String> {
+    let unknown = reads.iter().filter(|reads| reads.unknown > 0);
+    let unwatched = VALUE_DEPENDENT
+        .into_iter()
+        .filter(|op| trace.texts.iter().any(|text| text == op));
+    unknown
+        .map(|reads| reads.op.clone())
+        .chain(unwatched.map(str::to_owned))
         .collect()
 }
 

@@ -45,6 +45,7 @@ mod c {
     pub(super) type TensorVisitor = extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void);
     pub(super) type FunctionVisitor =
         extern "C" fn(*mut c_void, *const c_char, *const c_char, c_int, u64);
+    pub(super) type ReadVisitor = extern "C" fn(*mut c_void, *const c_char, u64, u64);
     pub(super) type OutputVisitor = extern "C" fn(*mut c_void, *const c_char, *mut c_void);
 
     unsafe extern "C" {
@@ -203,6 +204,20 @@ mod c {
         pub(super) fn shim_sim_loaded() -> c_int;
         pub(super) fn shim_sim_functions(
             visit: FunctionVisitor,
+            context: *mut c_void,
+            error: Error,
+        ) -> c_int;
+        pub(super) fn shim_read_back_add(
+            op: *const c_char,
+            shape: *const i64,
+            dims: usize,
+            kind: c_int,
+            bits: i64,
+            error: Error,
+        ) -> c_int;
+        pub(super) fn shim_read_back_watch(on: c_int, error: Error) -> c_int;
+        pub(super) fn shim_read_back_visit(
+            visit: ReadVisitor,
             context: *mut c_void,
             error: Error,
         ) -> c_int;
@@ -759,6 +774,8 @@ pub(crate) mod cuda {
 
 /// The simulated CUDA device, where this process runs on it.
 pub(crate) mod simulated {
+    use inspect_checkpoint::trace::{ReadBack, ReadValue};
+
     use super::{CStr, Result, c, c_char, c_int, c_void, call};
 
     /// A library function that was called without being fully modelled.
@@ -804,6 +821,46 @@ pub(crate) mod simulated {
         let mut all: Vec<Function> = Vec::new();
         // SAFETY: as said in `visit`.
         call(|e| unsafe { c::shim_sim_functions(visit, (&raw mut all).cast(), e) })?;
+        Ok(all)
+    }
+
+    /// Adds the answer to a read that the device cannot know.
+    pub(crate) fn add_read_back(read: &ReadBack) -> Result<()> {
+        let op = super::c_text(&read.op)?;
+        let shape: Vec<i64> = read.shape.iter().map(|size| size.cast_signed()).collect();
+        let (kind, bits) = match read.value {
+            ReadValue::Count(count) => (0, count.cast_signed()),
+            ReadValue::Int(value) => (1, value),
+            ReadValue::Bool(value) => (2, i64::from(value)),
+            ReadValue::Float(bits) => (3, bits.cast_signed()),
+        };
+        // SAFETY: both buffers live through the call, which copies them.
+        call(|e| unsafe {
+            c::shim_read_back_add(op.as_ptr(), shape.as_ptr(), shape.len(), kind, bits, e)
+        })
+    }
+
+    /// Whether operators that read are answered and counted from now on.
+    pub(crate) fn watch_reads(on: bool) -> Result<()> {
+        // SAFETY: plain values.
+        call(|e| unsafe { c::shim_read_back_watch(c_int::from(on), e) })
+    }
+
+    /// What was read while they were watched: operator, answered reads, unknown reads.
+    pub(crate) fn reads() -> Result<Vec<(String, u64, u64)>> {
+        extern "C" fn visit(context: *mut c_void, op: *const c_char, answered: u64, unknown: u64) {
+            // SAFETY: the context is the Vec below, alive through the call; the text lives through this one.
+            let (all, op) = unsafe {
+                (
+                    &mut *context.cast::<Vec<(String, u64, u64)>>(),
+                    CStr::from_ptr(op),
+                )
+            };
+            all.push((op.to_string_lossy().into_owned(), answered, unknown));
+        }
+        let mut all: Vec<(String, u64, u64)> = Vec::new();
+        // SAFETY: as said in `visit`.
+        call(|e| unsafe { c::shim_read_back_visit(visit, (&raw mut all).cast(), e) })?;
         Ok(all)
     }
 }

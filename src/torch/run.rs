@@ -8,7 +8,7 @@ use inspect_checkpoint::engine::protocol::{
     ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Signature, Task,
 };
 use inspect_checkpoint::trace::{
-    AllocatorStats, Category, Event, Header, PhaseName, Stat, TRACE_VERSION, TensorRef,
+    AllocatorStats, Category, Event, Header, PhaseName, Reads, Stat, TRACE_VERSION, TensorRef,
 };
 use tch::Tensor;
 
@@ -298,7 +298,15 @@ impl Session<'_> {
             name,
             step,
         })?;
+        let watch = self.target.device == Device::CudaSim
+            && matches!(name, PhaseName::Forward | PhaseName::Backward);
+        if watch {
+            ffi::simulated::watch_reads(true)?;
+        }
         let result = body(self);
+        if watch {
+            ffi::simulated::watch_reads(false)?;
+        }
         let t = recording::now();
         self.flush()?;
         let stats = match before {
@@ -392,9 +400,20 @@ fn run_task(
         decoder: Decoder::default(),
         target,
     };
+    for read in &run.read_backs {
+        ffi::simulated::add_read_back(read)?;
+    }
     let outcome = run_phases(&mut session, run, done);
     if run.device == Device::CudaSim {
         done.not_modelled = not_modelled()?;
+        done.reads = ffi::simulated::reads()?
+            .into_iter()
+            .map(|(op, answered, unknown)| Reads {
+                op,
+                answered,
+                unknown,
+            })
+            .collect();
     }
     recording::stop()?;
     session.flush()?;

@@ -35,9 +35,11 @@ pub mod memory;
 pub mod modules;
 pub mod ops;
 mod read;
+mod read_back;
 
 pub use args::{Arg, TensorRef};
 pub use read::{OpKind, Sig, Trace, TraceError, TraceReader};
+pub use read_back::{ReadBack, ReadValue, Reads, read_backs};
 
 use serde::{Deserialize, Serialize};
 

@@ -98,6 +98,11 @@ SIM_EXPORT void inspect_cuda_sim_reset_peak(void);
 SIM_EXPORT void inspect_cuda_sim_set_total_bytes(size_t total_bytes);
 /* The index-th not fully modelled function that was called, in no particular order; 0 when there is none. */
 SIM_EXPORT int inspect_cuda_sim_function(size_t index, const char **library, const char **name, int *gap, uint64_t *calls);
+/* The calling thread's next copy of `bytes` bytes from the device to the host gives these instead of zeros; NULL takes
+ * an answer back that was not fetched. At most 16 bytes. */
+SIM_EXPORT void inspect_cuda_sim_answer(const void *value, size_t bytes);
+/* The calling thread's next copy of 4 or 8 bytes from the device to the host gives this number. */
+SIM_EXPORT void inspect_cuda_sim_answer_count(int64_t count);
 /* From now on every runtime call fails with this error, as after a fault on a real device; 0 ends it. */
 SIM_EXPORT void inspect_cuda_sim_set_sticky_error(int error);
 SIM_EXPORT int inspect_cuda_sim_sticky_error(void);
@@ -109,7 +114,8 @@ SIM_EXPORT int64_t inspect_cuda_sim_conv_workspace(const struct sim_convolution 
 SIM_EXPORT void inspect_cuda_sim_called(struct sim_function *function);
 /* Nonzero where the pointer is one that the simulated device handed out. */
 SIM_EXPORT int inspect_cuda_sim_is_device_pointer(const void *pointer);
-/* A copy between any two addresses, as cudaMemcpyDefault: to the host it fills with zeros. */
+/* A copy between any two addresses, as cudaMemcpyDefault: to the host it fills with zeros or
+ * with the answer that was set. */
 SIM_EXPORT void inspect_cuda_sim_copy(void *destination, const void *source, size_t bytes);
 /* cudaMemoryType of a pointer. */
 SIM_EXPORT int inspect_cuda_sim_memory_type(const void *pointer);

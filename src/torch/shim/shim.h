@@ -147,6 +147,18 @@ typedef void (*shim_function_visitor)(
     void* context, const char* library, const char* name, int gap, uint64_t calls);
 int shim_sim_functions(shim_function_visitor visit, void* context, char** error);
 
+// ---- values read from the simulated device (read_back.cpp)
+enum { READ_COUNT = 0, READ_INT, READ_BOOL, READ_DOUBLE };
+// Adds an answer: the next read by operator `op` of a first argument of this shape that has none yet. `bits` are the
+// number's own, a double's for READ_DOUBLE.
+int shim_read_back_add(
+    const char* op, const int64_t* shape, size_t dims, int kind, int64_t bits, char** error);
+// Operators that read are answered and counted only while this is on.
+int shim_read_back_watch(int on, char** error);
+// Calls back for every operator that read something.
+typedef void (*shim_read_visitor)(void* context, const char* op, uint64_t answered, uint64_t unknown);
+int shim_read_back_visit(shim_read_visitor visit, void* context, char** error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -296,12 +296,44 @@ SIM_EXPORT cuda_result cuMemGetAddressRange_v2(device_pointer *base, size_t *byt
 
 /* --- copies --- */
 
+/* What the thread's next read of the device gives instead of zeros. */
+static _Thread_local struct {
+    enum { ANSWER_NONE, ANSWER_BYTES, ANSWER_COUNT } kind;
+    unsigned char value[16];
+    size_t bytes;
+    int64_t count;
+} answer;
+
+SIM_EXPORT void inspect_cuda_sim_answer(const void *value, size_t bytes) {
+    answer.kind = value && bytes <= sizeof answer.value ? ANSWER_BYTES : ANSWER_NONE;
+    if (answer.kind == ANSWER_NONE) return;
+    memcpy(answer.value, value, bytes);
+    answer.bytes = bytes;
+}
+
+SIM_EXPORT void inspect_cuda_sim_answer_count(int64_t count) {
+    answer.kind = ANSWER_COUNT;
+    answer.count = count;
+}
+
+static void read_device(void *destination, size_t bytes) {
+    memset(destination, 0, bytes);
+    if (answer.kind == ANSWER_BYTES && bytes == answer.bytes) {
+        memcpy(destination, answer.value, bytes);
+        answer.kind = ANSWER_NONE;
+    } else if (answer.kind == ANSWER_COUNT && (bytes == 4 || bytes == 8)) {
+        int32_t narrow = (int32_t)answer.count;
+        memcpy(destination, bytes == 4 ? (void *)&narrow : (void *)&answer.count, bytes);
+        answer.kind = ANSWER_NONE;
+    }
+}
+
 SIM_EXPORT void inspect_cuda_sim_copy(void *destination, const void *source, size_t bytes) {
     int to_device = inspect_cuda_sim_is_device_pointer(destination);
     int from_device = inspect_cuda_sim_is_device_pointer(source);
     if (!to_device) {
         if (from_device)
-            memset(destination, 0, bytes);
+            read_device(destination, bytes);
         else
             memmove(destination, source, bytes);
     }
