@@ -18,7 +18,7 @@ pub use rule_of_thumb::{RuleOfThumb, optimizer_copies};
 
 use crate::simulate::{AllocConf, DeviceLimits, Placement};
 use crate::trace::memory::{CATEGORIES, MemoryTimeline, Peak, PhaseMemory, Place};
-use crate::trace::{Category, Event, PhaseName, Reads, Trace};
+use crate::trace::{Category, Reads, Trace};
 
 /// What an estimate was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use super::{Arg, Event, PhaseName, Trace};
 
 /// Operators that read one number of the device: the scalar itself, or how many elements they found.
-const READERS: [(&str, Reads); 5] = [
-    ("aten::_local_scalar_dense", Reads::Scalar),
-    ("aten::nonzero", Reads::Rows),
-    ("aten::_unique2", Reads::Rows),
-    ("aten::unique_dim", Reads::Rows),
-    ("aten::unique_consecutive", Reads::Rows),
+const READERS: [(&str, Reading); 5] = [
+    ("aten::_local_scalar_dense", Reading::Scalar),
+    ("aten::nonzero", Reading::Rows),
+    ("aten::_unique2", Reading::Rows),
+    ("aten::unique_dim", Reading::Rows),
+    ("aten::unique_consecutive", Reading::Rows),
 ];
 
 #[derive(Clone, Copy)]
-enum Reads {
+enum Reading {
     Scalar,
     Rows,
 }
@@ -62,7 +62,7 @@ pub struct Reads {
 /// Every value that the model's forward and backward passes read, in order.
 #[must_use]
 pub fn read_backs(trace: &Trace) -> Vec<ReadBack> {
-    let mut open: Vec<(u32, Reads, &str, Vec<u64>)> = Vec::new();
+    let mut open: Option<(u32, Reading, &str, Vec<u64>)> = None;
     let mut found = Vec::new();
     let mut of_model = false;
     for event in &trace.events {
@@ -72,17 +72,17 @@ pub fn read_backs(trace: &Trace) -> Vec<ReadBack> {
             }
             Event::Op { id, name, args, .. } if of_model => {
                 let name = trace.text(*name);
-                if let Some((op, reads)) = READERS.iter().find(|(op, _)| *op == name)
+                if open.is_none() // what an operator reads through others is its own read
+                    && let Some((op, reads)) = READERS.iter().find(|(op, _)| *op == name)
                     && let Some(shape) = args.first().and_then(|first| shape(trace, first))
                 {
-                    open.push((*id, *reads, op, shape));
+                    open = Some((*id, *reads, op, shape));
                 }
             }
             Event::End { id, out, .. } => {
-                let Some(at) = open.iter().rposition(|(op, ..)| op == id) else {
+                let Some((_, reads, op, shape)) = open.take_if(|(open, ..)| open == id) else {
                     continue;
                 };
-                let (_, reads, op, shape) = open.remove(at);
                 if let Some(value) = out.first().and_then(|first| value(trace, first, reads)) {
                     found.push(ReadBack {
                         op: op.to_owned(),
@@ -105,17 +105,17 @@ fn shape(trace: &Trace, arg: &Arg) -> Option<Vec<u64>> {
     Some(sig.shape.clone())
 }
 
-fn value(trace: &Trace, arg: &Arg, reads: Reads) -> Option<ReadValue> {
+fn value(trace: &Trace, arg: &Arg, reads: Reading) -> Option<ReadValue> {
     match (reads, arg) {
-        (Reads::Rows, arg) => shape(trace, arg)?.first().copied().map(ReadValue::Count),
-        (Reads::Scalar, Arg::Int(value)) => Some(ReadValue::Int(*value)),
-        (Reads::Scalar, Arg::Bool(value)) => Some(ReadValue::Bool(*value)),
-        (Reads::Scalar, Arg::Double(value)) => Some(ReadValue::Float(value.to_bits())),
+        (Reading::Rows, arg) => shape(trace, arg)?.first().copied().map(ReadValue::Count),
+        (Reading::Scalar, Arg::Int(value)) => Some(ReadValue::Int(*value)),
+        (Reading::Scalar, Arg::Bool(value)) => Some(ReadValue::Bool(*value)),
+        (Reading::Scalar, Arg::Double(value)) => Some(ReadValue::Float(value.to_bits())),
         // Not a number, or infinite: JSON has no word for it, the trace has its text.
-        (Reads::Scalar, Arg::Other(text)) => {
+        (Reading::Scalar, Arg::Other(text)) => {
             let value: f64 = text.parse().ok()?;
             Some(ReadValue::Float(value.to_bits()))
         }
-        (Reads::Scalar, _) => None,
+        (Reading::Scalar, _) => None,
     }
 }

@@ -79,8 +79,11 @@ void give(State& s, const Answer& a, at::ScalarType dtype) {
 
 struct Reading : at::ObserverContext {};
 
+// What an operator reads through others is its own read.
+thread_local bool inside = false;
+
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
-  if (!watching.load(std::memory_order_relaxed) || !reads(fn.name())) {
+  if (!watching.load(std::memory_order_relaxed) || inside || !reads(fn.name())) {
     return nullptr;
   }
   try {
@@ -96,21 +99,21 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
     auto& s = state();
     std::lock_guard<std::mutex> lock(s.mutex);
     auto& queue = s.answers[fn.name()][t.sizes().vec()];
-    if (!t.is_cuda()) {
-      if (!queue.empty()) {
-        queue.pop_front();
+    auto reading = std::make_unique<Reading>();
+    if (t.is_cuda()) {
+      auto& count = s.reads[fn.name()];
+      if (queue.empty()) {
+        count.unknown++;
+      } else {
+        give(s, queue.front(), t.scalar_type());
+        count.answered++;
       }
-      return nullptr;
     }
-    auto& count = s.reads[fn.name()];
-    if (queue.empty()) {
-      count.unknown++;
-      return nullptr;
+    if (!queue.empty()) {
+      queue.pop_front();
     }
-    give(s, queue.front(), t.scalar_type());
-    queue.pop_front();
-    count.answered++;
-    return std::make_unique<Reading>();
+    inside = true;
+    return reading;
   } catch (...) {
     return nullptr;
   }
@@ -119,6 +122,7 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
 // What was not fetched must not reach the next operator.
 void on_op_end(const at::RecordFunction&, at::ObserverContext* reading) {
   if (reading != nullptr) {
+    inside = false;
     state().answer(nullptr, 0);
   }
 }
