@@ -193,6 +193,62 @@ fn a_model_that_does_not_fit_gets_pytorchs_own_error_and_exit_code_1() {
     assert_eq!(live[0]["name"], "features.19.weight");
 }
 
+/// Memory that runs out inside the model, whose interpreter makes a plain error of it; in inference and in training, in
+/// the forward and in the backward pass.
+#[test]
+fn memory_that_runs_out_while_running_is_told_as_such() {
+    if !simulated() {
+        return;
+    }
+    let image = ["--input", "8x3x224x224", "--device", "cuda-sim"];
+    let cases: [(&[&str], &str); 3] = [
+        (&["--memory", "570MiB"], "forward"),
+        (&["--memory", "620MiB", "--train"], "forward"),
+        (&["--memory", "720MiB", "--train"], "backward"),
+    ];
+    for (more, phase) in cases {
+        let args = [&image[..], more].concat();
+        let output = inspect("resnet18.pt", &args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{more:?}: {stderr}");
+        assert!(stderr.contains("CUDA out of memory"), "{more:?}: {stderr}");
+        let estimate = estimate("resnet18.pt", &args, 1);
+        assert_eq!(estimate["fits"], false, "{more:?}");
+        assert_eq!(estimate["at_peak"]["phase"], phase, "{more:?}");
+    }
+}
+
+/// Between what is allocated at most and what is reserved when memory is plenty, PyTorch gives its cache back and tries
+/// again: the model fits, and the figures are those of the smaller card.
+#[test]
+fn the_cache_is_given_back_before_memory_runs_out() {
+    if !simulated() {
+        return;
+    }
+    let args = [
+        "--input",
+        "8x3x224x224",
+        "--device",
+        "cuda-sim",
+        "--train",
+        "--optimizer",
+        "adamw",
+    ];
+    let plenty = estimate("resnet18.pt", &args, 0);
+    let bytes = |estimate: &Value, key: &str| estimate[key].as_u64().unwrap();
+    let reserved = bytes(&plenty, "peak_reserved_bytes");
+    let context = bytes(&plenty, "context_bytes");
+    let capacity = (context + reserved - (10 << 20)).to_string();
+    let tight = [&args[..], &["--memory", &capacity]].concat();
+    let tight = estimate("resnet18.pt", &tight, 0);
+    assert_eq!(tight["fits"], true);
+    assert!(bytes(&tight, "peak_reserved_bytes") < reserved);
+    assert_eq!(
+        bytes(&tight, "peak_allocated_bytes"),
+        bytes(&plenty, "peak_allocated_bytes")
+    );
+}
+
 #[test]
 fn what_fits_has_a_margin() {
     if !simulated() {
@@ -263,7 +319,10 @@ fn sizes_that_depend_on_values_are_those_of_the_cpu_run() {
         serde_json::json!([])
     );
     let outputs = report["run"]["outputs"].as_array().unwrap();
-    let expected: u64 = outputs.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    let expected: u64 = outputs
+        .iter()
+        .map(|one| one["bytes"].as_u64().unwrap())
+        .sum();
     assert!(outputs.iter().all(|one| one["bytes"].as_u64() > Some(0)));
     let phases = estimate["phases"].as_array().unwrap();
     let forward = phases.iter().find(|one| one["name"] == "forward").unwrap();
@@ -283,6 +342,10 @@ fn sizes_that_nobody_knows_are_named() {
     let coverage = estimate("selects.pt", &arguments, 0)["coverage"].clone();
     assert_eq!(
         coverage["value_dependent_ops"],
-        serde_json::json!(["aten::_local_scalar_dense", "aten::_unique2", "aten::nonzero"])
+        serde_json::json!([
+            "aten::_local_scalar_dense",
+            "aten::_unique2",
+            "aten::nonzero"
+        ])
     );
 }

@@ -39,7 +39,8 @@ impl Failure {
     /// libtorch's own error, of `kind` unless memory ran out.
     pub(crate) fn torch(kind: FailureKind, error: &TorchError) -> Failure {
         let (message, detail) = reason(&error.message);
-        let kind = if error.out_of_memory {
+        // TorchScript's interpreter turns every error into a plain runtime error: only the text is left.
+        let kind = if error.out_of_memory || is_out_of_memory(&message) {
             FailureKind::OutOfMemory
         } else {
             kind
@@ -61,7 +62,10 @@ impl From<TorchError> for Failure {
 
 impl From<tch::TchError> for TorchError {
     fn from(error: tch::TchError) -> Self {
-        let message = error.to_string();
+        let message = match error {
+            tch::TchError::Torch(message) => message,
+            other => other.to_string(),
+        };
         TorchError {
             out_of_memory: message.contains("out of memory"),
             message,
@@ -73,6 +77,12 @@ impl From<tch::TchError> for Failure {
     fn from(error: tch::TchError) -> Self {
         Failure::torch(FailureKind::Internal, &TorchError::from(error))
     }
+}
+
+/// Whether the reason is an allocator's: that of CUDA, or that of the CPU.
+fn is_out_of_memory(reason: &str) -> bool {
+    reason.starts_with("CUDA out of memory. Tried to allocate")
+        || reason.contains("DefaultCPUAllocator: can't allocate memory")
 }
 
 /// Most lines of the model's own stack that are worth reading.

@@ -8,7 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::build_id::Fnv;
 
 const SOURCES: [&str; 7] = [
-    "module", "values", "record", "settings", "cuda", "train", "read_back",
+    "module",
+    "values",
+    "record",
+    "settings",
+    "cuda",
+    "train",
+    "read_back",
 ];
 
 /// Builds the shim against the libtorch whose libraries are in `lib`.
