@@ -5,10 +5,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod common;
+
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -57,17 +57,8 @@ fn engine(file: &Path, dims: &[u64], dtype: Option<&str>, training: &Value) -> V
             "device": "cpu", "cast": null, "autocast": null, "seed": 0, "alloc_conf": null,
         },
     });
-    let mut child = Command::new(env!("CARGO_BIN_EXE_inspect-torch"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    writeln!(child.stdin.take().unwrap(), "{request}").unwrap();
-    let output = child.wait_with_output().unwrap();
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
+    common::engine_lines(env!("CARGO_BIN_EXE_inspect-torch"), &request)
+        .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }

@@ -6,10 +6,13 @@
     reason = "helpers of tests, which clippy does not see as tests"
 )]
 
+mod archive;
+
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use archive::{Record, plain, tensor, zip};
 use inspect_checkpoint::checkpoint::{Checkpoint, ModelError, Verdict};
 use inspect_checkpoint::format::pickle::PickleErrorKind;
 use inspect_checkpoint::format::{
@@ -18,105 +21,11 @@ use inspect_checkpoint::format::{
 };
 use inspect_checkpoint::source::Source;
 
-/// `torch._utils._rebuild_tensor_v2` of a float32 storage of 4 elements, of this size, stride and offset.
-fn tensor(offset: &[u8], size: &[u8], stride: &[u8]) -> Vec<u8> {
-    let mut out = b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQ"
-        .to_vec();
-    out.extend(offset);
-    out.extend(size);
-    out.extend(stride);
-    out.extend(b"\x89ccollections\nOrderedDict\n)RtR");
-    out
-}
-
-/// A tensor of 4 elements.
-fn plain() -> Vec<u8> {
-    tensor(b"K\x00", b"K\x04\x85", b"K\x01\x85")
-}
-
 /// `{"w": value}` as a pickle.
 fn dict_of(value: &[u8]) -> Vec<u8> {
     let mut out = b"\x80\x02}U\x01w".to_vec();
     out.extend(value);
     out.extend(b"s.");
-    out
-}
-
-/// One record of an archive, and what its headers say about it.
-struct Record {
-    local_name: String,
-    name: String,
-    stored: Vec<u8>,
-    bytes: u32,
-    method: u16,
-    flags: u16,
-    crc: u32,
-}
-
-impl Record {
-    fn new(name: &str, contents: &[u8]) -> Record {
-        Record {
-            local_name: name.to_owned(),
-            name: name.to_owned(),
-            stored: contents.to_vec(),
-            bytes: u32::try_from(contents.len()).unwrap(),
-            method: 0,
-            flags: 0,
-            crc: crc32fast::hash(contents),
-        }
-    }
-
-    fn deflated(name: &str, contents: &[u8]) -> Record {
-        let mut encoder =
-            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(contents).unwrap();
-        let mut record = Record::new(name, contents);
-        record.stored = encoder.finish().unwrap();
-        record.method = 8;
-        record
-    }
-
-    fn header(&self, signature: &[u8], name: &str, central: bool) -> Vec<u8> {
-        let mut out = signature.to_vec();
-        if central {
-            out.extend(20_u16.to_le_bytes());
-        }
-        out.extend(20_u16.to_le_bytes());
-        out.extend(self.flags.to_le_bytes());
-        out.extend(self.method.to_le_bytes());
-        out.extend([0; 4]);
-        out.extend(self.crc.to_le_bytes());
-        out.extend(u32::try_from(self.stored.len()).unwrap().to_le_bytes());
-        out.extend(self.bytes.to_le_bytes());
-        out.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
-        out.extend(0_u16.to_le_bytes());
-        out
-    }
-}
-
-/// An archive of these records, with the directory's offsets shifted where a record asks for it.
-fn zip(records: &[Record]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut directory = Vec::new();
-    for record in records {
-        let offset = u32::try_from(out.len()).unwrap();
-        out.extend(record.header(b"PK\x03\x04", &record.local_name, false));
-        out.extend(record.local_name.as_bytes());
-        out.extend(&record.stored);
-        directory.extend(record.header(b"PK\x01\x02", &record.name, true));
-        directory.extend([0; 10]);
-        directory.extend(offset.to_le_bytes());
-        directory.extend(record.name.as_bytes());
-    }
-    let start = u32::try_from(out.len()).unwrap();
-    let count = u16::try_from(records.len()).unwrap();
-    out.extend(&directory);
-    out.extend(b"PK\x05\x06\0\0\0\0");
-    out.extend(count.to_le_bytes());
-    out.extend(count.to_le_bytes());
-    out.extend(u32::try_from(directory.len()).unwrap().to_le_bytes());
-    out.extend(start.to_le_bytes());
-    out.extend([0, 0]);
     out
 }
 

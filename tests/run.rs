@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use inspect_checkpoint::report::{RunAnalysis, RunReport, RunRowKind, RunView, RunViewOptions};
+use inspect_checkpoint::report::{
+    RunAnalysis, RunOrder, RunReport, RunRowKind, RunView, RunViewOptions,
+};
 use inspect_checkpoint::trace::{
     Arg, Event, Header, PhaseName, TRACE_VERSION, TensorRef, Trace, TraceReader,
 };
@@ -154,7 +156,7 @@ fn children_and_functions_add_up() {
 fn residual_adds_and_views_are_rows() {
     let trace = trace("residual");
     let run = RunAnalysis::new(&trace, &[]);
-    let view = RunView::new(&run, RunViewOptions::default());
+    let view = RunView::new(&run, &RunViewOptions::default());
     let functions: Vec<&str> = view
         .rows
         .iter()
@@ -239,6 +241,7 @@ fn keys_are_those_of_the_contract() {
             "op_list",
             "totals",
             "measured",
+            "arguments",
         ]
     );
     assert_eq!(
@@ -407,11 +410,88 @@ fn a_hundred_thousand_operators_take_less_than_a_second() {
     let trace = reader.finish().unwrap();
     let run = RunAnalysis::new(&trace, &[]);
     let report = serde_json::to_string(&RunReport::new(&run, true)).unwrap();
-    let view = RunView::new(&run, RunViewOptions::default());
+    let view = RunView::new(&run, &RunViewOptions::default());
     let took = start.elapsed();
     assert!(report.contains("\"total\":50000"));
     assert_eq!(run.tree.by_path("layers.0").unwrap().calls, 50_000);
     assert_eq!(view.rows.len(), 3);
     // A machine that does other things meanwhile may be several times slower.
     assert!(took.as_secs_f64() < 5.0, "it took {took:?}");
+}
+
+/// The labels of the rows that options give.
+fn labels(name: &str, options: &RunViewOptions) -> Vec<String> {
+    let trace = trace(name);
+    let run = RunAnalysis::new(&trace, &[]);
+    let rows = RunView::new(&run, options).rows;
+    rows.into_iter().map(|row| row.label).collect()
+}
+
+#[test]
+fn a_list_adds_up_to_the_run() {
+    for name in RUNS {
+        let trace = trace(name);
+        let run = RunAnalysis::new(&trace, &[]);
+        let options = RunViewOptions {
+            order: Some(RunOrder::Run),
+            ..RunViewOptions::default()
+        };
+        let view = RunView::new(&run, &options);
+        assert!(!view.tree);
+        let sum: u64 = view.rows.iter().map(|row| row.work.macs).sum();
+        let root = RunView::new(&run, &RunViewOptions::default());
+        assert_eq!(sum, root.rows[0].work.macs, "{name}");
+    }
+}
+
+#[test]
+fn lists_are_sorted_and_cut() {
+    let sorted = |order, top| RunViewOptions {
+        order,
+        top,
+        ..RunViewOptions::default()
+    };
+    let names = labels("transformer_encoder", &sorted(Some(RunOrder::Name), None));
+    assert!(names.is_sorted(), "{names:?}");
+    let trace = trace("transformer_encoder");
+    let run = RunAnalysis::new(&trace, &[]);
+    let by_bytes = RunView::new(&run, &sorted(Some(RunOrder::Bytes), None));
+    let bytes: Vec<_> = by_bytes.rows.iter().map(|row| row.output_bytes()).collect();
+    assert!(bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
+    let by_time = RunView::new(&run, &sorted(Some(RunOrder::Time), None));
+    assert!(by_time.rows.is_sorted_by(|a, b| a.time_ns >= b.time_ns));
+    let top = RunView::new(&run, &sorted(None, Some(2)));
+    assert_eq!(top.rows.len(), 2);
+    assert_eq!(top.hidden_rows, by_bytes.rows.len() - 2);
+    let first = |view: &RunView<'_>| view.rows[0].label.clone();
+    assert_eq!(first(&top), first(&by_bytes));
+}
+
+#[test]
+fn a_filter_keeps_what_is_around() {
+    let options = RunViewOptions {
+        filter: Some(regex::Regex::new(r"^left\.0$").unwrap()),
+        ops: true,
+        ..RunViewOptions::default()
+    };
+    assert_eq!(labels("shared_module", &options)[1..], ["left", "0"]);
+    let trace = trace("shared_module");
+    let run = RunAnalysis::new(&trace, &[]);
+    let view = RunView::new(&run, &options);
+    assert_eq!(view.filtered.unwrap().0, 1);
+    let (ops, all) = view.ops.unwrap();
+    assert!(!ops.is_empty() && ops.len() < all);
+    assert!(ops.iter().all(|op| op.module == Some("left.0")));
+    // The last child has no sibling below it any more.
+    assert_eq!(view.rows.last().unwrap().guides, [false, false]);
+}
+
+#[test]
+fn every_call_of_a_module_is_told() {
+    let trace = trace("many_calls");
+    let run = RunAnalysis::new(&trace, &[]);
+    for module in &run.tree.modules {
+        let calls: u64 = module.outputs_of_calls.iter().map(|one| one.calls).sum();
+        assert_eq!(calls, module.calls, "{}", module.path);
+    }
 }

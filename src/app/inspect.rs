@@ -10,7 +10,7 @@ use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
-    RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
+    RunOrder, RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
 };
 use crate::source::Source;
 use crate::ui::Target;
@@ -155,7 +155,8 @@ fn show(looked: &[Looked<'_>], inspect: &Inspect, context: &Context) -> Result<(
     if show.format == ReportFormat::Table && inspect.signature.is_some() && inspect.run.is_none() {
         return signatures(looked, show);
     }
-    let renderer = renderer(show, inspect.files.len(), context);
+    let ran = |one: &Looked<'_>| one.ran.is_some() || one.estimate.is_some();
+    let renderer = renderer(inspect, looked.iter().any(ran), context);
     let options = view_options(show);
     show.target.write(|out| {
         renderer.begin(out)?;
@@ -184,7 +185,8 @@ fn signatures(looked: &[Looked<'_>], show: &Show) -> Result<(), Failure> {
     Ok(())
 }
 
-fn renderer(show: &Show, files: usize, context: &Context) -> Box<dyn Render> {
+fn renderer(inspect: &Inspect, runs: bool, context: &Context) -> Box<dyn Render> {
+    let show = &inspect.show;
     match show.format {
         ReportFormat::Table => {
             let stdout = show.target == Target::Stdout;
@@ -193,10 +195,13 @@ fn renderer(show: &Show, files: usize, context: &Context) -> Box<dyn Render> {
                 color: stdout && context.ui.stdout_color(),
             })
         }
-        ReportFormat::Json => Box::new(Json { lines: files > 1 }),
+        ReportFormat::Json => Box::new(Json {
+            lines: inspect.files.len() > 1,
+        }),
         ReportFormat::Markdown => Box::new(Markdown),
         ReportFormat::Csv => Box::new(Csv {
             cast: show.as_dtype,
+            runs,
         }),
         ReportFormat::Html => Box::new(Html),
     }
@@ -214,6 +219,23 @@ fn view_options(show: &Show) -> ViewOptions {
         top: show.top,
         all: show.all,
         cast: show.as_dtype,
+    }
+}
+
+fn run_view_options(show: &Show) -> RunViewOptions {
+    RunViewOptions {
+        depth: show.depth,
+        // A spreadsheet has no use for several layers in one row.
+        all: show.all || show.format == ReportFormat::Csv,
+        filter: show.filter.clone(),
+        order: show.sort.map(|key| match key {
+            SortKey::Name => RunOrder::Name,
+            SortKey::Bytes => RunOrder::Bytes,
+            SortKey::File => RunOrder::Run,
+            SortKey::Time => RunOrder::Time,
+        }),
+        top: show.top,
+        ops: show.ops,
     }
 }
 
@@ -244,13 +266,7 @@ fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> D
         run: analysis
             .as_ref()
             .filter(|_| show.format != ReportFormat::Json)
-            .map(|analysis| {
-                let options = RunViewOptions {
-                    depth: show.depth,
-                    all: show.all,
-                };
-                RunView::new(analysis, options)
-            }),
+            .map(|analysis| RunView::new(analysis, &run_view_options(show))),
         units: show.units,
         cast: show.as_dtype.map(|dtype| CastSizes::of(checkpoint, dtype)),
         signature: looked.signature.clone(),

@@ -17,8 +17,8 @@ use clap::{CommandFactory, Parser};
 
 pub use exit::{Exit, Failure};
 
-use crate::cli::{Cli, Command};
-use crate::engine::{EngineOptions, PROGRAM_VARIABLE};
+use crate::cli::{Cli, Command, EngineLimits};
+use crate::engine::{DEFAULT_TIMEOUT, EngineOptions, PROGRAM_VARIABLE, default_memory_bytes};
 use crate::ui::{Target, Ui};
 use interrupt::Interrupt;
 
@@ -35,6 +35,17 @@ fn engine_options() -> EngineOptions {
             .filter(|path| !path.is_empty())
             .map(Into::into),
         ..EngineOptions::default()
+    }
+}
+
+/// An engine within what the user allows, else within what this machine has and `untouched_bytes`: memory that is asked
+/// for and never written.
+fn limited_options(limits: EngineLimits, untouched_bytes: u64) -> EngineOptions {
+    let default = || default_memory_bytes().map(|bytes| bytes.saturating_add(untouched_bytes));
+    EngineOptions {
+        timeout: limits.timeout.or(Some(DEFAULT_TIMEOUT)),
+        memory_limit: limits.memory_bytes.or_else(default),
+        ..engine_options()
     }
 }
 

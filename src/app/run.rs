@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{Context, Exit, Failure, engine_options};
+use super::{Context, Exit, Failure, limited_options};
 use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
 use crate::cli::{Inspect, RunInputs, RunPlan, parse_json};
 use crate::engine::protocol::{
@@ -68,9 +68,7 @@ pub(super) fn run(
         task: Task::Run(Box::new(request)),
         threads: inspect.limits.threads,
     };
-    let mut options = engine_options();
-    options.timeout = inspect.limits.timeout;
-    options.memory_limit = inspect.limits.memory_bytes;
+    let options = limited_options(inspect.limits, 0);
     let mut collector = Collector {
         reader: TraceReader::new(),
         progress: context.ui.progress(),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, engine_options};
+use super::{Context, Exit, Failure, limited_options};
 use crate::checkpoint::{Checkpoint, Finding, Severity};
 use crate::cli::{EngineLimits, GpuPlan, Inspect, RunPlan};
 use crate::engine::protocol::{
@@ -90,9 +90,7 @@ fn run_with(
 ) -> Result<Simulated, Failure> {
     let engine_failure = |error: anyhow::Error| Failure::new(Exit::ENGINE, error);
     let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
-    let mut options = engine_options();
-    options.timeout = limits.timeout;
-    options.memory_limit = limits.memory_bytes;
+    let mut options = limited_options(limits, weights_bytes(request));
     options.preload = stand_ins.preload();
     options.env = device(gpu.profile, capacity).env();
     if let Some(conf) = &gpu.alloc_conf {
@@ -129,6 +127,15 @@ fn run_with(
         trace,
         out_of_memory,
     })
+}
+
+/// The model's weights are given memory before and after they are moved, and never read.
+fn weights_bytes(request: &RunRequest) -> u64 {
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    let weights = request.weights.as_deref().map_or(0, size);
+    size(&request.file)
+        .saturating_add(weights)
+        .saturating_mul(4)
 }
 
 fn device(profile: &Profile, capacity: u64) -> SimulatedDevice {

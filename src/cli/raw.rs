@@ -206,10 +206,11 @@ fn parse_alloc_conf(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArgs {
-    /// Longest time the engine may take, such as 90s or 5m [default: none].
+    /// Longest time the engine may take, such as 90s or 5m [default: 10m].
     #[arg(long, value_name = "DUR")]
     pub(super) timeout: Option<DurationArg>,
-    /// Most memory the engine may take, such as 8GiB [default: none].
+    /// Most memory the engine may take, such as 8GiB [default: all of this
+    /// machine's].
     #[arg(long, value_name = "SIZE")]
     pub(super) memory_limit: Option<ByteSize>,
     /// Threads inside libtorch [default: libtorch's choice].

@@ -235,14 +235,16 @@ impl EngineError {
 
 fn failed_hint(failed: &Failed) -> Option<String> {
     match failed.kind {
-        FailureKind::InputMismatch => failed
+        FailureKind::InputMismatch | FailureKind::ModelError => failed
             .signature
             .as_ref()
             .map(|signature| format!("the schema is `{signature}`")),
         FailureKind::NoSuchMethod => {
             Some("`--signature` shows the schema, `--method` chooses another method".to_owned())
         }
-        FailureKind::OutOfMemory => Some("a smaller input needs less memory".to_owned()),
+        FailureKind::OutOfMemory => {
+            Some("a smaller input needs less memory; `--memory-limit` allows more".to_owned())
+        }
         _ => None,
     }
 }

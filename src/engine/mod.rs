@@ -7,6 +7,7 @@
 
 mod client;
 mod error;
+mod limits;
 mod options;
 mod process;
 pub mod protocol;
@@ -17,4 +18,5 @@ mod tests;
 
 pub use client::{Answer, Observer, ask};
 pub use error::{EngineError, Exit};
-pub use options::{EngineOptions, PROGRAM, PROGRAM_VARIABLE};
+pub use limits::{DEFAULT_TIMEOUT, default_memory_bytes};
+pub use options::{EngineOptions, FRONT_VARIABLE, PROGRAM, PROGRAM_VARIABLE};

@@ -13,6 +13,9 @@ pub const PROGRAM: &str = "inspect-torch";
 /// Names another engine.
 pub const PROGRAM_VARIABLE: &str = "INSPECT_ENGINE";
 
+/// Tells the engine the front's process, so that it does not outlive it.
+pub const FRONT_VARIABLE: &str = "INSPECT_FRONT";
+
 /// How an engine is started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineOptions {
@@ -47,6 +50,7 @@ impl EngineOptions {
     /// The command that starts it, without its pipes.
     pub(super) fn command(&self, program: &Path) -> Result<Command, EngineError> {
         let mut command = Command::new(program);
+        command.env(FRONT_VARIABLE, std::process::id().to_string());
         if std::env::var_os("OMP_WAIT_POLICY").is_none() {
             // Spinning threads make a busy machine several times slower.
             command.env("OMP_WAIT_POLICY", "passive");

@@ -1,12 +1,13 @@
-//! The estimate for a terminal: the verdict first, then where the peak is, what holds it, and the phases.
+//! The estimate for people: the verdict first, then where the peak is, what holds it, and the phases.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::Table;
+use super::grid::{Fact, Grid, numbers, phase_text, words};
 use super::layout::shape_text;
-use super::text_table::{self, Cell, Column, Fit, Look, Side};
-use crate::estimate::{AtPeak, Basis, Estimate, LiveTensor, category_label};
+use super::text_table::{Cell, Fit, Look};
+use crate::estimate::{AtPeak, Basis, Estimate, LiveTensor, PhaseEstimate, category_label};
 use crate::text::escape;
 use crate::units::Units;
 
@@ -22,143 +23,148 @@ impl Table {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         writeln!(out)?;
-        let (verdict, look) = verdict_text(estimate, units);
-        self.fact("GPU", &verdict, look, out)?;
-        if let Some(text) = fits_text(estimate, units) {
-            let look = if estimate.fits == Some(true) {
-                Look::Good
-            } else {
-                Look::Bad
-            };
-            self.fact("Fits", &text, look, out)?;
-        }
-        if let Some(interval) = &estimate.interval {
-            let text = format!(
-                "{} to {} reserved: {}",
-                units.bytes(interval.low_reserved_bytes),
-                units.bytes(interval.high_reserved_bytes),
-                interval.why
-            );
-            self.fact("Range", &text, Look::Plain, out)?;
-        }
-        if let Some(peak) = &estimate.at_peak {
-            self.fact("Peak at", &where_text(peak), Look::Plain, out)?;
-            self.fact("Held by", &held_text(peak, units), Look::Plain, out)?;
-        }
-        let rule = &estimate.rule_of_thumb;
-        if let Some(total) = rule.total {
-            let text = format!("{} by the rule of thumb", units.bytes(total));
-            self.fact("By hand", &text, Look::Dim, out)?;
-        }
-        for text in &estimate.assumptions {
-            self.fact("Assumed", &escape(text), Look::Dim, out)?;
-        }
-        for op in &estimate.coverage.value_dependent_ops {
-            let text = format!(
-                "`{}` has a size that depends on values: may be low",
-                escape(op)
-            );
-            self.fact("Missing", &text, Look::Warn, out)?;
-        }
-        for function in &estimate.coverage.not_modelled_functions {
-            self.fact("Missing", &escape(function), Look::Dim, out)?;
-        }
-        writeln!(out)?;
-        self.phases(estimate, units, out)?;
-        if let Some(peak) = &estimate.at_peak {
+        self.all_facts(&facts(estimate, units), out)?;
+        for grid in grids(estimate, units) {
             writeln!(out)?;
-            self.live(&peak.live, units, out)?;
+            self.grid(&grid, out)?;
         }
         Ok(())
     }
+}
 
-    fn phases(&self, estimate: &Estimate, units: Units, out: &mut dyn Write) -> io::Result<()> {
-        let column = |title, side, fit| Column { title, side, fit };
-        let columns = [
-            column("Phase", Side::Left, Fit::Keep),
-            column("At start", Side::Right, Fit::Drop(1)),
-            column("Peak requested", Side::Right, Fit::Drop(2)),
-            column("Peak allocated", Side::Right, Fit::Keep),
-            column("Peak reserved", Side::Right, Fit::Keep),
-            column("At end", Side::Right, Fit::Drop(0)),
-        ];
-        let highest = estimate
-            .phases
-            .iter()
-            .map(|phase| phase.peak_allocated_bytes)
-            .max();
-        let rows: Vec<Vec<Cell>> = estimate
-            .phases
-            .iter()
-            .map(|phase| {
-                let name = match phase.step {
-                    Some(step) => format!("{} {step}", phase.name),
-                    None => phase.name.to_owned(),
-                };
-                let look = if Some(phase.peak_allocated_bytes) == highest {
-                    Look::Strong
-                } else {
-                    Look::Plain
-                };
-                vec![
-                    Cell::new(name, look),
-                    Cell::new(units.bytes(phase.start_requested_bytes), look),
-                    Cell::new(units.bytes(phase.peak_requested_bytes), look),
-                    Cell::new(units.bytes(phase.peak_allocated_bytes), look),
-                    Cell::new(
-                        phase
-                            .peak_reserved_bytes
-                            .map_or_else(unknown, |bytes| units.bytes(bytes)),
-                        look,
-                    ),
-                    Cell::new(units.bytes(phase.end_requested_bytes), look),
-                ]
-            })
-            .collect();
-        text_table::write(&columns, &rows, self.width, self.color, out)
+/// What a run needs on a GPU, in words.
+pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
+    let (verdict, look) = verdict_text(estimate, units);
+    let mut facts = vec![Fact::new("GPU", verdict, look)];
+    if let Some(text) = fits_text(estimate, units) {
+        let look = if estimate.fits == Some(true) {
+            Look::Good
+        } else {
+            Look::Bad
+        };
+        facts.push(Fact::new("Fits", text, look));
     }
+    if let Some(interval) = &estimate.interval {
+        let text = format!(
+            "{} to {} reserved: {}",
+            units.bytes(interval.low_reserved_bytes),
+            units.bytes(interval.high_reserved_bytes),
+            interval.why
+        );
+        facts.push(Fact::new("Range", text, Look::Plain));
+    }
+    if let Some(peak) = &estimate.at_peak {
+        facts.push(Fact::new("Peak at", where_text(peak), Look::Plain));
+        facts.push(Fact::new("Held by", held_text(peak, units), Look::Plain));
+    }
+    if let Some(total) = estimate.rule_of_thumb.total {
+        let text = format!("{} by the rule of thumb", units.bytes(total));
+        facts.push(Fact::new("By hand", text, Look::Dim));
+    }
+    for text in &estimate.assumptions {
+        facts.push(Fact::new("Assumed", escape(text), Look::Dim));
+    }
+    for op in &estimate.coverage.value_dependent_ops {
+        let text = format!(
+            "`{}` has a size that depends on values: may be low",
+            escape(op)
+        );
+        facts.push(Fact::new("Missing", text, Look::Warn));
+    }
+    for function in &estimate.coverage.not_modelled_functions {
+        facts.push(Fact::new("Missing", escape(function), Look::Dim));
+    }
+    facts
+}
 
-    fn live(&self, live: &[LiveTensor], units: Units, out: &mut dyn Write) -> io::Result<()> {
-        let column = |title, side, fit| Column { title, side, fit };
-        let columns = [
-            column("Largest at the peak", Side::Left, Fit::Cut(20)),
-            column("Bytes", Side::Right, Fit::Keep),
-            column("What", Side::Left, Fit::Keep),
-            column("Shape", Side::Left, Fit::Drop(0)),
-            column("Made by", Side::Left, Fit::Drop(1)),
-        ];
-        let rows: Vec<Vec<Cell>> = live
-            .iter()
-            .take(MAX_LIVE)
-            .map(|one| {
-                let name = one.name.as_deref().filter(|name| !name.is_empty());
-                let name = name.or(one.module.as_deref()).unwrap_or_default();
-                let shape = match (&one.shape, &one.dtype) {
-                    (Some(shape), Some(dtype)) => {
-                        format!("{} {}", shape_text(shape), escape(dtype))
-                    }
-                    _ => String::new(),
-                };
-                vec![
-                    Cell::new(escape(name), Look::Plain),
-                    Cell::new(units.bytes(one.bytes), Look::Plain),
-                    Cell::new(category_label(one.category).replace('_', " "), Look::Dim),
-                    Cell::new(shape, Look::Dim),
-                    Cell::new(one.op.as_deref().map(escape).unwrap_or_default(), Look::Dim),
-                ]
-            })
-            .collect();
-        text_table::write(&columns, &rows, self.width, self.color, out)?;
-        if live.len() > MAX_LIVE {
-            let rest: u64 = live.iter().skip(MAX_LIVE).map(|one| one.bytes).sum();
-            let note = format!(
-                "… and {} more, {}: `--format json` has them all",
-                live.len() - MAX_LIVE,
-                units.bytes(rest)
-            );
-            writeln!(out, "{}", self.paint(&note, Look::Dim))?;
-        }
-        Ok(())
+/// The phases, and the largest tensors at the peak.
+pub(super) fn grids(estimate: &Estimate, units: Units) -> Vec<Grid> {
+    let live = estimate
+        .at_peak
+        .as_ref()
+        .map(|peak| live(&peak.live, units));
+    std::iter::once(phases(estimate, units))
+        .chain(live)
+        .collect()
+}
+
+fn phases(estimate: &Estimate, units: Units) -> Grid {
+    let highest = estimate
+        .phases
+        .iter()
+        .map(|phase| phase.peak_allocated_bytes)
+        .max();
+    let row = |phase: &PhaseEstimate| {
+        let look = if Some(phase.peak_allocated_bytes) == highest {
+            Look::Strong
+        } else {
+            Look::Plain
+        };
+        let cell = |text| Cell::new(text, look);
+        vec![
+            cell(phase_text(phase.name, phase.step)),
+            cell(units.bytes(phase.start_requested_bytes)),
+            cell(units.bytes(phase.peak_requested_bytes)),
+            cell(units.bytes(phase.peak_allocated_bytes)),
+            cell(
+                phase
+                    .peak_reserved_bytes
+                    .map_or_else(unknown, |bytes| units.bytes(bytes)),
+            ),
+            cell(units.bytes(phase.end_requested_bytes)),
+        ]
+    };
+    Grid {
+        columns: vec![
+            words("Phase", Fit::Keep),
+            numbers("At start", Fit::Drop(1)),
+            numbers("Peak requested", Fit::Drop(2)),
+            numbers("Peak allocated", Fit::Keep),
+            numbers("Peak reserved", Fit::Keep),
+            numbers("At end", Fit::Drop(0)),
+        ],
+        rows: estimate.phases.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn live(live: &[LiveTensor], units: Units) -> Grid {
+    let row = |one: &LiveTensor| {
+        let name = one.name.as_deref().filter(|name| !name.is_empty());
+        let name = name.or(one.module.as_deref()).unwrap_or_default();
+        let shape = match (&one.shape, &one.dtype) {
+            (Some(shape), Some(dtype)) => {
+                format!("{} {}", shape_text(shape), escape(dtype))
+            }
+            _ => String::new(),
+        };
+        vec![
+            Cell::new(escape(name), Look::Plain),
+            Cell::new(units.bytes(one.bytes), Look::Plain),
+            Cell::new(category_label(one.category).replace('_', " "), Look::Dim),
+            Cell::new(shape, Look::Dim),
+            Cell::new(one.op.as_deref().map(escape).unwrap_or_default(), Look::Dim),
+        ]
+    };
+    let mut notes = Vec::new();
+    if live.len() > MAX_LIVE {
+        let rest: u64 = live.iter().skip(MAX_LIVE).map(|one| one.bytes).sum();
+        notes.push(format!(
+            "… and {} more, {}: `--format json` has them all",
+            live.len() - MAX_LIVE,
+            units.bytes(rest)
+        ));
+    }
+    Grid {
+        columns: vec![
+            words("Largest at the peak", Fit::Cut(20)),
+            numbers("Bytes", Fit::Keep),
+            words("What", Fit::Keep),
+            words("Shape", Fit::Drop(0)),
+            words("Made by", Fit::Drop(1)),
+        ],
+        rows: live.iter().take(MAX_LIVE).map(row).collect(),
+        notes,
     }
 }
 

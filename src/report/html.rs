@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
+use super::grid::{Fact, Grid, level, spans};
 use super::layout::{Row, RowKind};
 use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
-use super::{Document, Render, SumReport};
+use super::text_table::{Column, Look, Side};
+use super::{Document, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::grouped;
 
@@ -15,13 +17,13 @@ pub struct Html;
 const STYLE: &str = "\
 :root{color-scheme:light dark;--line:#8884;--dim:#777;--bar:#4a90d9}\
 body{font:14px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}\
-h1{font-size:1.25rem;margin:2rem 0 0;overflow-wrap:anywhere}p{margin:.25rem 0 1rem}.dim{color:var(--dim)}\
+h1{font-size:1.25rem;margin:2rem 0 0;overflow-wrap:anywhere}h2{font-size:1.1rem}p{margin:.25rem 0 1rem}.dim{color:var(--dim)}\
 table{border-collapse:collapse;margin:1rem 0;width:100%}th,td{text-align:left;padding:.2rem .6rem;\
 border-bottom:1px solid var(--line);vertical-align:top}th{font-weight:600}.n{text-align:right;\
 font-variant-numeric:tabular-nums;white-space:nowrap}td.name{font-family:ui-monospace,monospace;overflow-wrap:anywhere}\
 tr.module td{font-weight:600}.bar{display:flex;height:.8rem;border-radius:.4rem;overflow:hidden;background:var(--line)}\
 .bar i{display:block}.clean{color:#2a8a3a}.suspicious,.warning{color:#b07000}.dangerous,.error{color:#c02020}\
-code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}";
+code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}table.facts th{width:6rem}";
 
 /// Colours of the file's parts, in the order of [`super::ClassBytes::parts`].
 const COLORS: [&str; 9] = [
@@ -62,7 +64,23 @@ impl Render for Html {
         parts(document, out)?;
         totals(document, out)?;
         security(document, out)?;
-        rows(document, out)?;
+        match (&report.run, &document.run) {
+            (Some(run), Some(view)) => {
+                writeln!(out, "<h2>Run</h2>")?;
+                facts(&run::facts(run, document.units), out)?;
+                for table in run::grids(view, document) {
+                    grid(&table, out)?;
+                }
+            }
+            _ => rows(document, out)?,
+        }
+        if let Some(estimate) = report.estimate {
+            writeln!(out, "<h2>GPU memory</h2>")?;
+            facts(&super::estimate::facts(estimate, document.units), out)?;
+            for table in super::estimate::grids(estimate, document.units) {
+                grid(&table, out)?;
+            }
+        }
         writeln!(out, "</section>")
     }
 
@@ -178,6 +196,80 @@ fn security(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "</ul>")
 }
 
+fn grid(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
+    let columns = grid.filled();
+    let class = |column: &Column| match column.side {
+        Side::Left => "",
+        Side::Right => " class=\"n\"",
+    };
+    write!(out, "<table>\n<tr>")?;
+    for (_, column) in &columns {
+        write!(out, "<th{}>{}</th>", class(column), html(column.title))?;
+    }
+    writeln!(out, "</tr>")?;
+    for row in &grid.rows {
+        write!(out, "<tr>")?;
+        for (index, column) in &columns {
+            let Some(found) = row.get(*index) else {
+                continue;
+            };
+            let text = match found.look {
+                Look::Strong => format!("<b>{}</b>", html(&found.text)),
+                Look::Dim => format!("<span class=\"dim\">{}</span>", html(&found.text)),
+                _ => html(&found.text),
+            };
+            match level(found) {
+                0 => write!(out, "<td{}>{text}</td>", class(column))?,
+                level => write!(out, "<td style=\"{}\">{text}</td>", indent(level))?,
+            }
+        }
+        writeln!(out, "</tr>")?;
+    }
+    writeln!(out, "</table>")?;
+    for note in &grid.notes {
+        writeln!(out, "<p class=\"dim\">{}</p>", prose(note))?;
+    }
+    Ok(())
+}
+
+/// Where a row of a tree begins.
+fn indent(level: usize) -> String {
+    format!("padding-left:{:.1}rem", 0.6 + level as f64 * 1.2)
+}
+
+fn facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "<table class=\"facts\">")?;
+    for fact in facts {
+        let class = match fact.look {
+            Look::Dim => " class=\"dim\"",
+            Look::Good => " class=\"clean\"",
+            Look::Warn => " class=\"warning\"",
+            Look::Bad => " class=\"error\"",
+            Look::Plain | Look::Strong => "",
+        };
+        writeln!(
+            out,
+            "<tr><th>{}</th><td{class}>{}</td></tr>",
+            html(fact.name),
+            prose(&fact.text)
+        )?;
+    }
+    writeln!(out, "</table>")
+}
+
+/// A text whose code is marked as such.
+fn prose(text: &str) -> String {
+    spans(text)
+        .map(|(is_code, part)| {
+            if is_code {
+                format!("<code>{}</code>", html(part))
+            } else {
+                html(part)
+            }
+        })
+        .collect()
+}
+
 fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     let view = &document.view;
     if view.rows.is_empty() {
@@ -203,7 +295,7 @@ fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn line(row: &Row, tree: bool, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let (name, indent) = if tree {
+    let (name, at) = if tree {
         (&row.label, row.level)
     } else {
         (&row.path, 0)
@@ -219,8 +311,8 @@ fn line(row: &Row, tree: bool, document: &Document<'_>, out: &mut dyn Write) -> 
     };
     write!(
         out,
-        "<tr{class}><td class=\"name\" style=\"padding-left:{:.1}rem\" title=\"{}\">{}{repeats}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-        0.6 + indent as f64 * 1.2,
+        "<tr{class}><td class=\"name\" style=\"{}\" title=\"{}\">{}{repeats}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+        indent(at),
         html(&row.path),
         html(name),
         html(row.class.as_deref().unwrap_or_default()),

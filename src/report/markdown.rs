@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use super::grid::{Fact, Grid, level, spans};
 use super::layout::Row;
 use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
+use super::text_table::Side;
 use super::{Document, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::{Units, grouped};
@@ -38,7 +40,13 @@ impl Render for Markdown {
             writeln!(out, "{}\n", code(signature))?;
         }
         match (&report.run, &document.run) {
-            (Some(run), Some(view)) => run::markdown::write(run, view, units, out)?,
+            (Some(run), Some(view)) => {
+                writeln!(out, "### Run\n")?;
+                for table in run::grids(view, document) {
+                    grid(&table, out)?;
+                }
+                facts(&run::facts(run, units), out)?;
+            }
             _ => rows(document, out)?,
         }
         totals(document, out)?;
@@ -56,6 +64,13 @@ impl Render for Markdown {
         }
         if let Some(verified) = report.verified {
             writeln!(out, "\nVerified: {}", verified_text(verified, units))?;
+        }
+        if let Some(estimate) = report.estimate {
+            writeln!(out, "\n### GPU memory\n")?;
+            facts(&super::estimate::facts(estimate, units), out)?;
+            for table in super::estimate::grids(estimate, units) {
+                grid(&table, out)?;
+            }
         }
         writeln!(out, "\nSecurity: **{}**", report.security.verdict)?;
         for global in report.security.unexpected_globals {
@@ -79,6 +94,50 @@ impl Render for Markdown {
         }
         Ok(())
     }
+}
+
+/// A table, its remarks and an empty line.
+fn grid(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
+    let columns = grid.filled();
+    let (mut titles, mut sides) = (String::new(), String::new());
+    for (_, column) in &columns {
+        let _ = write!(titles, " {} |", column.title);
+        sides.push_str(match column.side {
+            Side::Left => "---|",
+            Side::Right => "---:|",
+        });
+    }
+    writeln!(out, "|{titles}\n|{sides}")?;
+    for row in &grid.rows {
+        write!(out, "|")?;
+        for found in columns.iter().filter_map(|(index, _)| row.get(*index)) {
+            let indent = "&emsp;".repeat(level(found));
+            write!(out, " {indent}{} |", cell(&found.text))?;
+        }
+        writeln!(out)?;
+    }
+    for note in &grid.notes {
+        writeln!(out, "\n{}", prose(note))?;
+    }
+    writeln!(out)
+}
+
+/// Lines under headings, and an empty line.
+fn facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
+    for fact in facts {
+        match fact.name {
+            "" => writeln!(out, "  - {}", prose(&fact.text))?,
+            name => writeln!(out, "- **{name}**: {}", prose(&fact.text))?,
+        }
+    }
+    writeln!(out)
+}
+
+/// A text whose code stays code.
+fn prose(text: &str) -> String {
+    spans(text)
+        .map(|(is_code, part)| if is_code { code(part) } else { cell(part) })
+        .collect()
 }
 
 fn rows(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -170,7 +229,7 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A name as code: no backtick, pipe or newline of its own gets through.
-pub(super) fn code(text: &str) -> String {
+fn code(text: &str) -> String {
     let text = escape(text).replace('`', "'").replace('|', "\\|");
     if text.is_empty() {
         "` `".to_owned()
@@ -180,7 +239,7 @@ pub(super) fn code(text: &str) -> String {
 }
 
 /// A text in a table cell, with nothing in it that Markdown or HTML would act on.
-pub(super) fn cell(text: &str) -> String {
+fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in escape(text).chars() {
         match c {
@@ -204,5 +263,6 @@ mod tests {
     fn names_stay_names() {
         assert_eq!(code("a`b|c\nd"), "`a'b\\|c\\nd`");
         assert_eq!(cell("<script>[x](y)"), "&lt;script>\\[x\\](y)");
+        assert_eq!(prose("of `max_pool2d` in a_b"), "of `max_pool2d` in a\\_b");
     }
 }

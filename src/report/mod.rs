@@ -8,6 +8,7 @@
 mod csv;
 mod estimate;
 mod exact;
+mod grid;
 mod html;
 mod json;
 mod layout;
@@ -31,9 +32,10 @@ pub use self::json::Json;
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
 pub use self::run::{
-    FunctionReport, InputReport, LiveReport, MeasuredReport, ModuleReport, OpReport, OpsReport,
-    OutputReport, ParametersReport, PeakReport, PhaseReport, RunAnalysis, RunReport, RunRow,
-    RunRowKind, RunTotalsReport, RunView, RunViewOptions, TensorShape,
+    ArgumentReport, CallOutputsReport, FunctionReport, InputReport, LiveReport, MeasuredReport,
+    ModuleReport, OpReport, OpsReport, OutputReport, ParametersReport, PeakReport, PhaseReport,
+    RunAnalysis, RunOrder, RunReport, RunRow, RunRowKind, RunTotalsReport, RunView, RunViewOptions,
+    TensorShape,
 };
 pub use self::table::Table;
 

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use super::grid::{Fact, Grid};
 use super::layout::{Row, RowKind, View, shape_text};
 use super::text_table::{self, Cell, Column, Fit, Look, Side, paint};
-use super::{Document, ExactReport, Render, VerifiedReport};
+use super::{Document, ExactReport, Render, VerifiedReport, run};
 use crate::text::{self, escape};
 use crate::units::{Units, grouped};
 
@@ -34,12 +35,12 @@ impl Render for Table {
         }
         writeln!(out)?;
         match &document.run {
-            Some(run) => self.run_tree(run, document.units, out)?,
+            Some(run) => self.run_grids(run, document, out)?,
             None => self.tensors(document, out)?,
         }
         self.totals(document, out)?;
         if let Some(run) = &document.report.run {
-            self.run_facts(run, document.units, out)?;
+            self.all_facts(&run::facts(run, document.units), out)?;
         }
         self.facts(document, out)?;
         if let Some(estimate) = document.report.estimate {
@@ -50,7 +51,7 @@ impl Render for Table {
 }
 
 impl Table {
-    pub(super) fn paint(&self, text: &str, look: Look) -> String {
+    fn paint(&self, text: &str, look: Look) -> String {
         paint(text, look, self.color)
     }
 
@@ -159,14 +160,38 @@ impl Table {
         self.fact("Security", &security_text(&document.report), look, out)
     }
 
-    /// `name  text`, the text broken at blanks where it is too long.
-    pub(super) fn fact(
+    /// A table and the remarks below it.
+    pub(super) fn grid(&self, grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
+        text_table::write(&grid.columns, &grid.rows, self.width, self.color, out)?;
+        for note in &grid.notes {
+            writeln!(out, "{}", self.paint(note, Look::Dim))?;
+        }
+        Ok(())
+    }
+
+    /// The tables of a run, each with an empty line behind it.
+    fn run_grids(
         &self,
-        name: &str,
-        text: &str,
-        look: Look,
+        view: &run::RunView<'_>,
+        document: &Document<'_>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        for grid in run::grids(view, document) {
+            self.grid(&grid, out)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    /// Lines under headings.
+    pub(super) fn all_facts(&self, facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
+        facts
+            .iter()
+            .try_for_each(|fact| self.fact(fact.name, &fact.text, fact.look, out))
+    }
+
+    /// `name  text`, the text broken at blanks where it is too long.
+    fn fact(&self, name: &str, text: &str, look: Look, out: &mut dyn Write) -> io::Result<()> {
         const INDENT: usize = 10;
         let indent = INDENT.max(text::width(name) + 2);
         let lines = wrap(text, self.width.saturating_sub(indent).max(20));

@@ -88,6 +88,17 @@ fn is_out_of_memory(reason: &str) -> bool {
 /// Most lines of the model's own stack that are worth reading.
 const MAX_DETAIL_LINES: usize = 12;
 
+/// Characters of a message, and of each line of the stack: a model may raise megabytes.
+const MAX_MESSAGE: usize = 2_000;
+
+/// The first characters of a text, the cut marked by `…`.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_MESSAGE) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
 /// Cuts libtorch's text to its reason and to the model's own stack. An error of TorchScript's interpreter reads
 /// `The following operation failed ...`, the stack, and last `RuntimeError: reason`; others begin with the reason.
 /// C++ frames and source positions of libtorch itself help nobody and are dropped.
@@ -117,20 +128,29 @@ fn reason(text: &str) -> (String, Vec<String>) {
             );
         }
     }
-    let message = message.unwrap_or_else(|| {
-        if lines.is_empty() {
-            "no reason given".to_owned()
-        } else {
-            lines.remove(0).to_owned()
-        }
-    });
+    let message = match message {
+        Some(text) => essential(&text),
+        None if lines.is_empty() => "no reason given".to_owned(),
+        None => essential(lines.remove(0)),
+    };
     let mut detail: Vec<String> = lines
         .into_iter()
         .filter(|line| !line.trim().is_empty())
-        .map(str::to_owned)
+        .map(cut)
         .collect();
     detail.truncate(MAX_DETAIL_LINES);
-    (message.trim().to_owned(), detail)
+    (cut(message.trim()), detail)
+}
+
+/// The part of a message that is about the model: without where libtorch's allocator found out, and without the list of
+/// everything that is registered for other backends.
+fn essential(text: &str) -> String {
+    let text = text
+        .find("DefaultCPUAllocator: ")
+        .and_then(|at| text.get(at..))
+        .unwrap_or(text);
+    let text = text.split(" This could be because the operator").next();
+    text.unwrap_or_default().to_owned()
 }
 
 fn is_exception(line: &str) -> bool {
@@ -169,6 +189,17 @@ mod tests {
             "mat1 and mat2 shapes cannot be multiplied (1x4 and 3x2)"
         );
         assert_eq!(detail.len(), 3);
+    }
+
+    #[test]
+    fn a_message_of_megabytes_is_cut() {
+        let (message, detail) = reason(&format!(
+            "{}\n{}",
+            "é".repeat(5_000_000),
+            "x".repeat(5_000_000)
+        ));
+        assert_eq!(message.chars().count(), MAX_MESSAGE + 1);
+        assert_eq!(detail[0].chars().count(), MAX_MESSAGE + 1);
     }
 
     #[test]

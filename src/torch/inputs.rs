@@ -21,13 +21,21 @@ pub(crate) struct Place {
     pub(crate) computes: bool,
 }
 
+/// What a method is called with.
+pub(crate) struct Chosen {
+    /// A value for every argument.
+    pub(crate) values: Values,
+    /// For every argument whether it was given; else it is the schema's default.
+    pub(crate) given: Vec<bool>,
+}
+
 /// The stack of arguments for a call, complete and of the schema's types.
 pub(crate) fn arguments(
     module: &Module,
     method: &Method,
     given: &[Given],
     place: Place,
-) -> Result<Values, Failure> {
+) -> Result<Chosen, Failure> {
     let chosen = assign(method, given)?;
     let name = &method.signature.method;
     let mut values = Values::new();
@@ -46,7 +54,10 @@ pub(crate) fn arguments(
             )
         })?;
     }
-    Ok(values)
+    Ok(Chosen {
+        values,
+        given: chosen.iter().map(Option::is_some).collect(),
+    })
 }
 
 /// Which given value belongs to which argument of the schema.
@@ -243,6 +254,9 @@ fn make(spec: &TensorSpec, place: Place) -> Result<Tensor, Failure> {
         .map(|size| i64::try_from(*size))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|_| Failure::new(FailureKind::InputMismatch, "a size above 2^63 - 1"))?;
+    if let Some(fill) = spec.fill {
+        check_values(fill, name)?;
+    }
     let on_host = (working_kind(name), tch::Device::Cpu);
     let filled = if place.computes {
         fill(
@@ -272,6 +286,46 @@ fn working_kind(dtype: &str) -> Kind {
         | "uint64" => Kind::Int64,
         _ => Kind::Float,
     }
+}
+
+/// Refuses a fill with numbers that an integer type does not have: libtorch would wrap them around.
+fn check_values(fill: Fill, dtype: &str) -> Result<(), Failure> {
+    let Some((lowest, highest)) = integer_values(dtype) else {
+        return Ok(());
+    };
+    let (first, last) = match fill {
+        Fill::Range {
+            low: Number::Int(low),
+            high: Number::Int(high),
+        } => (low, high.saturating_sub(1)),
+        Fill::Constant(Number::Int(value)) => (value, value),
+        _ => return Ok(()),
+    };
+    let has = |value: i64| lowest <= i128::from(value) && i128::from(value) <= highest;
+    match [first, last].into_iter().find(|value| !has(*value)) {
+        None => Ok(()),
+        Some(value) => Err(Failure::new(
+            FailureKind::InputMismatch,
+            format!("{value} is no value of {dtype}, which has {lowest} to {highest}"),
+        )),
+    }
+}
+
+/// The smallest and the largest value of an integer type.
+fn integer_values(dtype: &str) -> Option<(i128, i128)> {
+    if dtype == "bool" {
+        return Some((0, 1));
+    }
+    let (unsigned, bits) = match dtype.strip_prefix("uint") {
+        Some(bits) => (true, bits),
+        None => (false, dtype.strip_prefix("int")?),
+    };
+    let bits: u32 = bits.parse().ok().filter(|bits| *bits <= 64)?;
+    Some(if unsigned {
+        (0, (1 << bits) - 1)
+    } else {
+        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    })
 }
 
 fn default_fill(dtype: &str) -> Fill {

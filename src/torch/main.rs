@@ -5,12 +5,14 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod data;
 mod dtype;
 mod failure;
 mod ffi;
 mod inputs;
 mod optim;
 mod output;
+mod process;
 mod record;
 mod run;
 mod sandbox;

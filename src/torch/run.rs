@@ -1,11 +1,12 @@
 //! The tasks: say hello, say a schema, run a model once and write down everything.
 
+use std::fs::File;
 use std::io::{self, BufRead};
 use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
     BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode,
-    ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Signature, Task,
+    ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
 use inspect_checkpoint::trace::{
     AllocatorStats, Category, Event, Header, PhaseName, Reads, Stat, TRACE_VERSION, TensorRef,
@@ -15,19 +16,23 @@ use tch::Tensor;
 use crate::dtype;
 use crate::failure::Failure;
 use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
-use crate::inputs::{self, Place};
+use crate::inputs::{self, Chosen, Place};
 use crate::output::Output;
+use crate::process;
 use crate::record::{Decoder, Malformed};
 use crate::sandbox::{self, Needs};
 use crate::signature::Method;
 use crate::train;
 use crate::weights;
 
-type Stdout = Output<io::Stdout>;
+type Stdout = Output<File>;
 
 /// Reads the request, does it, and ends with `done` or `failed`.
 pub(crate) fn main() -> ExitCode {
-    let mut output = Output::new(io::stdout());
+    let Ok(stdout) = process::begin() else {
+        return ExitCode::FAILURE;
+    };
+    let mut output = Output::new(stdout);
     let ended = serve(&mut output).and_then(|message| Ok(output.message(&message)?));
     let ended = match ended {
         Err(Failure::Told(failed)) => output
@@ -98,7 +103,7 @@ fn perform(
         Task::Hello => {}
         Task::Signature { file, method } => {
             output.progress("loading")?;
-            let module = load(&file, true)?;
+            let module = load(&file, "cpu", true)?;
             done.signature = Some(Method::of(&module, &method)?.signature);
         }
         Task::Run(run) => run_task(output, &run, target?, done)?,
@@ -177,14 +182,14 @@ fn devices() -> Vec<DeviceInfo> {
     all
 }
 
-fn load(file: &std::path::Path, skip_data: bool) -> Result<Module, Failure> {
+fn load(file: &std::path::Path, device: &str, skip_data: bool) -> Result<Module, Failure> {
     let path = file.to_str().ok_or_else(|| {
         Failure::new(
             FailureKind::Load,
             "libtorch opens only files whose path is UTF-8",
         )
     })?;
-    Module::load(path, "cpu", skip_data).map_err(|error| Failure::torch(FailureKind::Load, &error))
+    Module::load(path, device, skip_data).map_err(|error| Failure::torch(FailureKind::Load, &error))
 }
 
 /// What a run needs to know of its device.
@@ -348,6 +353,32 @@ impl Session<'_> {
 }
 
 impl Session<'_> {
+    /// Says what the method is called with.
+    fn arguments(&mut self, method: &Method, chosen: &Chosen) -> Result<(), Failure> {
+        for (index, (argument, given)) in method.arguments.iter().zip(&chosen.given).enumerate() {
+            let mut tensors = Vec::new();
+            for (place, tensor) in chosen.values.tensors_of(index)? {
+                let name = match place.as_str() {
+                    "" => argument.name.clone(),
+                    place => format!("{}.{place}", argument.name),
+                };
+                self.label(&tensor, Category::Inputs, &name)?;
+                if let Some(found) = recording::tensor_ref(&tensor)? {
+                    tensors.push((place, found));
+                }
+            }
+            self.flush()?;
+            self.output.event(&Event::Argument {
+                name: argument.name.clone(),
+                ty: argument.ty.clone(),
+                value: chosen.values.text(index)?,
+                given: *given,
+                tensors,
+            })?;
+        }
+        Ok(())
+    }
+
     /// Says what the method returned.
     pub(crate) fn outputs(&mut self, values: &Values) -> Result<(), Failure> {
         for (path, tensor) in values.tensors()? {
@@ -433,15 +464,12 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
     done.signature = Some(method.signature.clone());
     let arguments = session.phase(PhaseName::Inputs, None, |session| {
         let place = session.target.place;
-        let values = match &run.inputs {
+        let chosen = match &run.inputs {
             Inputs::Arguments(given) => inputs::arguments(&module, &method, given, place)?,
             Inputs::File(path) => inputs::file::arguments(&module, &method, path, place)?,
         };
-        for (path, tensor) in values.tensors()? {
-            let name = input_name(&method.signature, &path);
-            session.label(&tensor, Category::Inputs, &name)?;
-        }
-        Ok(values)
+        session.arguments(&method, &chosen)?;
+        Ok(chosen.values)
     })?;
     module.mark()?;
     let call = Call {
@@ -478,22 +506,6 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
         }
     }
     Ok(())
-}
-
-/// Names the place of a tensor among the arguments by the argument, not its number: `x`, `batch.0`. A single
-/// argument's path has no number.
-fn input_name(signature: &Signature, path: &str) -> String {
-    let (index, rest) = match signature.arguments.len() {
-        1 => ("0", path),
-        _ => path.split_once('.').unwrap_or((path, "")),
-    };
-    let number: Option<usize> = index.parse().ok();
-    let argument = number.and_then(|index| signature.arguments.get(index));
-    let name = argument.map_or(index, |argument| argument.name.as_str());
-    match rest {
-        "" => name.to_owned(),
-        _ => format!("{name}.{rest}"),
-    }
 }
 
 /// A method with its arguments, to be called as often as the run wants.
@@ -536,7 +548,7 @@ fn load_phase(
     run: &RunRequest,
 ) -> Result<(Module, Vec<NamedTensor>), Failure> {
     let target = session.target;
-    let module = load(&run.file, !target.place.computes)?;
+    let module = loaded(run, target)?;
     module.train(matches!(run.mode, Mode::Training { .. }))?;
     if let Some(path) = &run.weights {
         weights::load(&module, &module.tensors()?, path, target.place.computes)?;
@@ -557,8 +569,42 @@ fn load_phase(
         };
         session.label(&one.tensor, category, &one.name)?;
     }
+    label_constants(session, &module, &tensors)?;
     moved?;
     Ok((module, tensors))
+}
+
+/// Loads the module on the CPU, from where `load_phase` moves it as `.to(device)` does; where it has constants, which
+/// that leaves behind, straight to the device.
+fn loaded(run: &RunRequest, target: Target) -> Result<Module, Failure> {
+    let skip_data = !target.place.computes;
+    let module = load(&run.file, "cpu", skip_data)?;
+    let stays = |tensor: &Tensor| tensor.dim() > 0;
+    if target.on_cuda() && module.constants()?.iter().any(stays) {
+        drop(module);
+        return load(&run.file, target.torch_name(), skip_data);
+    }
+    Ok(module)
+}
+
+/// Says what constants are for: the weights of a module that has no parameters because it was frozen, else buffers.
+fn label_constants(
+    session: &mut Session<'_>,
+    module: &Module,
+    tensors: &[NamedTensor],
+) -> Result<(), Failure> {
+    let frozen = tensors.iter().all(|one| one.is_buffer);
+    for (index, tensor) in module.constants()?.iter().enumerate() {
+        let (scalar_type, _) = ffi::tensor_info(tensor)?;
+        let weight = frozen && tensor.dim() > 0 && dtype::is_floating(&dtype::name_of(scalar_type));
+        let category = if weight {
+            Category::Parameters
+        } else {
+            Category::Buffers
+        };
+        session.label(tensor, category, &format!("constant {index}"))?;
+    }
+    Ok(())
 }
 
 fn scalar_type(name: &str) -> Result<i8, Failure> {

@@ -296,7 +296,11 @@ impl<'a> Follower<'a> {
                     life.sig = life.sig.or(*sig);
                 }
             }
-            Event::Header(_) | Event::Str { .. } | Event::Sig { .. } | Event::Output { .. } => {}
+            Event::Header(_)
+            | Event::Str { .. }
+            | Event::Sig { .. }
+            | Event::Argument { .. }
+            | Event::Output { .. } => {}
         }
     }
 

@@ -22,6 +22,7 @@
 //! | `extern` | memory that was there before recording began |
 //! | `segment` | the CUDA caching allocator takes memory from or gives it back to the device |
 //! | `label` | what a piece of memory is for, where the engine knows (a parameter and its name, ...) |
+//! | `argument` | what the method was called with, argument by argument |
 //! | `output` | a tensor that the method returned, by its place in the result |
 //!
 //! # Invariants
@@ -314,6 +315,19 @@ pub enum Event {
         category: Category,
         /// Name, such as the parameter's.
         name: String,
+    },
+    /// What the method was called with for one of its arguments, in the schema's order.
+    Argument {
+        /// Its name.
+        name: String,
+        /// Its type in TorchScript's words.
+        ty: String,
+        /// The value as `--input` writes it: `1x3x224x224:float32`, `0.5`, `none`, `[2x3:int64, true]`; long ones cut.
+        value: String,
+        /// Whether it was given; else it is the schema's default.
+        given: bool,
+        /// The tensors in it, each with its place: empty, or indices and keys joined by dots.
+        tensors: Vec<(String, TensorRef)>,
     },
     /// A tensor that the method returned.
     Output {

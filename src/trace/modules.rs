@@ -56,10 +56,8 @@ pub struct Module<'a> {
     pub children: Vec<Child>,
     /// Calls.
     pub calls: u64,
-    /// Tensors that the last call returned.
-    pub outputs: Vec<TensorRef>,
-    /// Whether earlier calls returned tensors of other shapes or dtypes.
-    pub outputs_differ: bool,
+    /// What its calls returned, one entry for calls in a row that returned tensors of the same shapes and dtypes.
+    pub outputs_of_calls: Vec<CallOutputs>,
     /// Own parameters, shared ones at their first owner.
     pub parameters: Parameters,
     /// Forward work, with children.
@@ -76,6 +74,31 @@ pub struct Module<'a> {
     pub saved_bytes: u64,
     /// Operators that it calls itself.
     pub functions: Vec<Function<'a>>,
+}
+
+/// What several calls of a module, one after the other, returned alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallOutputs {
+    /// How many calls.
+    pub calls: u64,
+    /// Tensors that the last of them returned.
+    pub outputs: Vec<TensorRef>,
+}
+
+impl Module<'_> {
+    /// Tensors that the last call returned.
+    #[must_use]
+    pub fn outputs(&self) -> &[TensorRef] {
+        self.outputs_of_calls
+            .last()
+            .map_or(&[], |calls| &calls.outputs)
+    }
+
+    /// Whether earlier calls returned tensors of other shapes or dtypes than the last.
+    #[must_use]
+    pub fn outputs_differ(&self) -> bool {
+        self.outputs_of_calls.len() > 1
+    }
 }
 
 /// Own parameters of a module.
@@ -331,13 +354,21 @@ impl<'a> Merge<'_, 'a> {
             let Some(module) = tree.modules.get_mut(id) else {
                 continue;
             };
+            let outputs = call.out.to_vec();
             let sigs = |tensors: &[TensorRef]| -> Vec<u32> {
                 tensors.iter().map(|tensor| tensor.sig).collect()
             };
-            module.outputs_differ |= module.calls > 0 && sigs(&module.outputs) != sigs(call.out);
+            match module.outputs_of_calls.last_mut() {
+                Some(last) if sigs(&last.outputs) == sigs(&outputs) => {
+                    last.calls += 1;
+                    last.outputs = outputs;
+                }
+                _ => module
+                    .outputs_of_calls
+                    .push(CallOutputs { calls: 1, outputs }),
+            }
             module.class = Some(call.class);
             module.calls += 1;
-            module.outputs = call.out.to_vec();
             let own = call.time_ns.saturating_sub(call.nested_ns);
             module.time_ns = module.time_ns.saturating_add(own);
         }

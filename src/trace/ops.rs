@@ -30,6 +30,8 @@ pub struct RunIndex<'a> {
     pub nodes: Vec<Node>,
     /// What the engine said memory is for, in its order.
     pub labels: Vec<Label<'a>>,
+    /// What the method was called with, in the schema's order.
+    pub arguments: Vec<Argument<'a>>,
     /// Tensors that the method returned, in order.
     pub outputs: Vec<(&'a str, TensorRef)>,
 }
@@ -122,6 +124,21 @@ pub struct Label<'a> {
     pub sig: Option<u32>,
 }
 
+/// What the method was called with for one of its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Argument<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its type in TorchScript's words.
+    pub ty: &'a str,
+    /// The value as `--input` writes it.
+    pub value: &'a str,
+    /// Whether it was given; else it is the schema's default.
+    pub given: bool,
+    /// The tensors in it, each with its place: empty, or indices and keys joined by dots.
+    pub tensors: &'a [(String, TensorRef)],
+}
+
 impl<'a> RunIndex<'a> {
     /// The tables of a trace.
     #[must_use]
@@ -134,6 +151,7 @@ impl<'a> RunIndex<'a> {
                 ops: Vec::with_capacity(trace.op_count as usize),
                 nodes: Vec::new(),
                 labels: Vec::new(),
+                arguments: Vec::new(),
                 outputs: Vec::new(),
             },
             threads: HashMap::new(),
@@ -250,6 +268,19 @@ impl<'a> Walk<'a> {
                 sig: *sig,
             }),
             Event::Output { path, tensor } => self.index.outputs.push((path, *tensor)),
+            Event::Argument {
+                name,
+                ty,
+                value,
+                given,
+                tensors,
+            } => self.index.arguments.push(Argument {
+                name,
+                ty,
+                value,
+                given: *given,
+                tensors,
+            }),
             Event::Header(_)
             | Event::Str { .. }
             | Event::Sig { .. }

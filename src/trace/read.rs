@@ -283,6 +283,11 @@ impl TraceReader {
                     self.below("tensor metadata", self.sigs.len(), *sig)?;
                 }
             }
+            Event::Argument { tensors, .. } => {
+                for (_, tensor) in tensors {
+                    self.known_tensor(*tensor)?;
+                }
+            }
             Event::Output { tensor, .. } => self.known_tensor(*tensor)?,
             Event::Header(_)
             | Event::Str { .. }
@@ -440,6 +445,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Extern { .. } => "extern",
         Event::Segment { .. } => "segment",
         Event::Label { .. } => "label",
+        Event::Argument { .. } => "argument",
         Event::Output { .. } => "output",
     }
 }

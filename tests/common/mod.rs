@@ -79,6 +79,24 @@ impl Engine {
     }
 }
 
+/// Every line that an engine writes in answer to a request.
+pub fn engine_lines(program: &str, request: &serde_json::Value) -> Vec<String> {
+    use std::io::Write;
+    use std::process::Stdio;
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the engine starts");
+    let mut stdin = child.stdin.take().expect("its stdin is a pipe");
+    writeln!(stdin, "{request}").expect("it reads the request");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8(output.stdout).expect("stdout is UTF-8");
+    text.lines().map(str::to_owned).collect()
+}
+
 /// The first line of an engine of this build.
 pub fn hello() -> String {
     use inspect_checkpoint::engine::protocol::{BUILD_ID, PROTOCOL};

@@ -1,5 +1,6 @@
 //! The `run` part of the JSON contract as types, in the order in which keys are written.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
@@ -7,8 +8,9 @@ use serde::Serialize;
 use super::RunAnalysis;
 use super::measured::MeasuredReport;
 use crate::trace::flops::Work;
-use crate::trace::modules::{Function, Module, ROOT};
-use crate::trace::{Arg, Category, TensorRef, Trace};
+use crate::trace::modules::{CallOutputs, Function, Module, ROOT};
+use crate::trace::ops::Argument;
+use crate::trace::{Arg, Category, Sig, TensorRef, Trace};
 
 /// What a run showed.
 #[derive(Debug, Serialize)]
@@ -35,6 +37,8 @@ pub struct RunReport<'a> {
     pub totals: RunTotalsReport,
     /// What was measured.
     pub measured: Option<MeasuredReport<'a>>,
+    /// What the method was called with, argument by argument, also those that are no tensors.
+    pub arguments: Vec<ArgumentReport<'a>>,
 }
 
 /// A tensor without its values.
@@ -48,11 +52,25 @@ pub struct TensorShape<'a> {
     pub bytes: u64,
 }
 
+/// What the method was called with for one of its arguments.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ArgumentReport<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its type in TorchScript's words.
+    #[serde(rename = "type")]
+    pub ty: &'a str,
+    /// The value as `--input` writes it; long ones cut.
+    pub value: &'a str,
+    /// Whether it was given; else it is the schema's default.
+    pub given: bool,
+}
+
 /// A tensor that the method was called with.
 #[derive(Debug, Serialize)]
 pub struct InputReport<'a> {
     /// Name of the argument, and where in it.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// PyTorch's name without `torch.`.
     pub dtype: Option<&'a str>,
     /// Sizes.
@@ -102,6 +120,18 @@ pub struct ModuleReport<'a> {
     pub backward_flops: Option<u64>,
     /// Operators that it calls itself, in order of first use.
     pub functions: Vec<FunctionReport<'a>>,
+    /// What each call returned, where not all returned tensors of the same shapes and dtypes; else `outputs` is what
+    /// every call returned.
+    pub outputs_of_calls: Option<Vec<CallOutputsReport<'a>>>,
+}
+
+/// What several calls of a module, one after the other, returned alike.
+#[derive(Debug, Serialize)]
+pub struct CallOutputsReport<'a> {
+    /// How many calls.
+    pub calls: u64,
+    /// Tensors that each returned.
+    pub outputs: Vec<TensorShape<'a>>,
 }
 
 /// Own parameters of a module.
@@ -197,6 +227,7 @@ impl<'a> RunReport<'a> {
             mode: &trace.header.mode,
             method: &trace.header.method,
             libtorch_version: &trace.header.libtorch_version,
+            arguments: run.index.arguments.iter().map(argument).collect(),
             inputs: inputs(run),
             outputs: outputs(run),
             modules: run
@@ -243,20 +274,44 @@ pub(super) fn shapes(
         .collect()
 }
 
+fn argument<'a>(argument: &Argument<'a>) -> ArgumentReport<'a> {
+    ArgumentReport {
+        name: argument.name,
+        ty: argument.ty,
+        value: argument.value,
+        given: argument.given,
+    }
+}
+
+/// The tensors among the arguments. A trace that says nothing of arguments has at least named the memory of inputs.
 fn inputs<'a>(run: &RunAnalysis<'a>) -> Vec<InputReport<'a>> {
     let trace = run.index.trace;
-    let labels = run.index.labels.iter();
-    let mut seen = HashSet::new();
-    labels
-        .filter(|label| label.category == Category::Inputs && seen.insert(label.name))
-        .map(|label| {
-            let sig = label.sig.and_then(|sig| trace.sigs.get(sig as usize));
-            InputReport {
-                name: label.name,
-                dtype: sig.map(|sig| sig.dtype.as_str()),
-                shape: sig.map(|sig| sig.shape.as_slice()),
-                bytes: sig.map(|sig| sig.bytes),
-            }
+    let input = |name, sig: Option<&'a Sig>| InputReport {
+        name,
+        dtype: sig.map(|sig| sig.dtype.as_str()),
+        shape: sig.map(|sig| sig.shape.as_slice()),
+        bytes: sig.map(|sig| sig.bytes),
+    };
+    if run.index.arguments.is_empty() {
+        let labels = run.index.labels.iter();
+        let mut seen = HashSet::new();
+        return labels
+            .filter(|label| label.category == Category::Inputs && seen.insert(label.name))
+            .map(|label| {
+                let sig = label.sig.and_then(|sig| trace.sigs.get(sig as usize));
+                input(Cow::Borrowed(label.name), sig)
+            })
+            .collect();
+    }
+    let arguments = run.index.arguments.iter();
+    arguments
+        .flat_map(|argument| argument.tensors.iter().map(move |one| (argument.name, one)))
+        .map(|(name, (place, tensor))| {
+            let name = match place.as_str() {
+                "" => Cow::Borrowed(name),
+                place => Cow::Owned(format!("{name}.{place}")),
+            };
+            input(name, trace.sig(*tensor))
         })
         .collect()
 }
@@ -288,7 +343,11 @@ fn module<'a>(module: &Module<'a>, run: &RunAnalysis<'a>) -> ModuleReport<'a> {
         class: module.class,
         depth: module.depth,
         calls: module.calls,
-        outputs: shapes(module.outputs.iter().copied(), trace),
+        outputs: shapes(module.outputs().iter().copied(), trace),
+        outputs_of_calls: module.outputs_differ().then(|| {
+            let calls = module.outputs_of_calls.iter();
+            calls.map(|one| call_outputs(one, trace)).collect()
+        }),
         parameters: ParametersReport {
             numel: (!own.unknown).then_some(own.numel),
             bytes: (!own.unknown).then_some(own.bytes),
@@ -309,6 +368,13 @@ fn module<'a>(module: &Module<'a>, run: &RunAnalysis<'a>) -> ModuleReport<'a> {
             .iter()
             .map(|one| function(one, trace))
             .collect(),
+    }
+}
+
+fn call_outputs<'a>(one: &CallOutputs, trace: &'a Trace) -> CallOutputsReport<'a> {
+    CallOutputsReport {
+        calls: one.calls,
+        outputs: shapes(one.outputs.iter().copied(), trace),
     }
 }
 
@@ -369,7 +435,7 @@ fn without_flops<'a>(run: &RunAnalysis<'a>) -> Vec<&'a str> {
         .collect()
 }
 
-fn op_list<'a>(run: &RunAnalysis<'a>) -> Vec<OpReport<'a>> {
+pub(super) fn op_list<'a>(run: &RunAnalysis<'a>) -> Vec<OpReport<'a>> {
     let trace = run.index.trace;
     run.outermost()
         .enumerate()

@@ -4,18 +4,19 @@
 //! described, where the optimizer's state is complete; the phases of all steps are under `measured`.
 
 mod exact;
-pub(super) mod markdown;
+mod grids;
 mod measured;
-mod table;
 mod text;
 mod view;
 
 pub use exact::{
-    FunctionReport, InputReport, ModuleReport, OpReport, OpsReport, OutputReport, ParametersReport,
-    RunReport, RunTotalsReport, TensorShape,
+    ArgumentReport, CallOutputsReport, FunctionReport, InputReport, ModuleReport, OpReport,
+    OpsReport, OutputReport, ParametersReport, RunReport, RunTotalsReport, TensorShape,
 };
+pub(super) use grids::grids;
 pub use measured::{LiveReport, MeasuredReport, PeakReport, PhaseReport};
-pub use view::{RunRow, RunRowKind, RunView, RunViewOptions};
+pub(super) use text::facts;
+pub use view::{RunOrder, RunRow, RunRowKind, RunView, RunViewOptions};
 
 use crate::trace::Trace;
 use crate::trace::flops::Flops;

@@ -4,25 +4,24 @@ use std::fmt::Write as _;
 
 use super::exact::{TensorShape, known};
 use super::{PeakReport, RunReport};
+use crate::report::grid::Fact;
 use crate::report::layout::shape_text;
-use crate::text::escape;
+use crate::report::text_table::Look;
+use crate::text::{self, escape};
 use crate::trace::flops::Work;
 use crate::units::{Units, count, duration_ns, grouped};
-
-/// Heading of what has no FLOPs.
-pub(super) const MISSING: &str = "Missing";
-
-/// Heading of the largest tensors.
-pub(super) const LARGEST: &str = "Largest";
 
 /// Tensors live at the peak that are told.
 const MAX_LIVE: usize = 4;
 
+/// Columns of a value that is no tensor.
+const MAX_VALUE: usize = 60;
+
 /// Inputs, outputs and names of operators that are told one by one.
 const MAX_NAMED: usize = 6;
 
-/// What a run was given, returned, computed and needed, each under a heading; an empty one goes on with the last.
-pub(super) fn facts(run: &RunReport<'_>, units: Units) -> Vec<(&'static str, String)> {
+/// What a run was given, returned, computed and needed.
+pub(in crate::report) fn facts(run: &RunReport<'_>, units: Units) -> Vec<Fact> {
     let mode = match run.mode {
         "train" => "training",
         other => other,
@@ -34,27 +33,43 @@ pub(super) fn facts(run: &RunReport<'_>, units: Units) -> Vec<(&'static str, Str
         escape(run.method),
         escape(run.libtorch_version)
     );
+    let plain = |name, text| Fact::new(name, text, Look::Plain);
     let mut facts = vec![
-        ("Run", about),
-        ("Input", inputs_text(run, units)),
-        ("Output", outputs_text(run, units)),
-        ("Compute", compute_text(run)),
+        plain("Run", about),
+        plain("Input", inputs_text(run, units)),
+        plain("Output", outputs_text(run, units)),
+        plain("Compute", compute_text(run)),
     ];
-    facts.extend(peak_text(run, units).map(|text| ("Peak", text)));
+    facts.extend(peak_text(run, units).map(|text| plain("Peak", text)));
     if let Some(peak) = run.measured.as_ref().and_then(|one| one.at_peak.as_ref()) {
-        facts.push(("", holds_text(peak, units)));
-        facts.push((LARGEST, largest_text(peak, units)));
+        facts.push(Fact::new("", holds_text(peak, units), Look::Dim));
+        facts.push(Fact::new("Largest", largest_text(peak, units), Look::Dim));
     }
     if !run.ops.without_flops.is_empty() {
         let names = run.ops.without_flops.iter();
         let names = some(names.map(|name| format!("`{}`", escape(name))));
-        facts.push((MISSING, format!("no FLOPs are known of {names}")));
+        let text = format!("no FLOPs are known of {names}");
+        facts.push(Fact::new("Missing", text, Look::Warn));
     }
     facts
 }
 
+/// The tensors by name, then the arguments without any, by value.
 fn inputs_text(run: &RunReport<'_>, units: Units) -> String {
-    some(run.inputs.iter().map(|input| {
+    let is_of = |name: &str, argument: &str| {
+        let rest = name.strip_prefix(argument);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let others = run.arguments.iter().filter(|argument| {
+        let mut tensors = run.inputs.iter();
+        !tensors.any(|input| is_of(&input.name, argument.name))
+    });
+    let others = others.map(|argument| {
+        let default = if argument.given { "" } else { " (default)" };
+        let value = text::cut(&escape(argument.value), MAX_VALUE);
+        format!("{} = {value}{default}", escape(argument.name))
+    });
+    let tensors = run.inputs.iter().map(|input| {
         let tensor = match (input.dtype, input.shape, input.bytes) {
             (Some(dtype), Some(shape), Some(bytes)) => {
                 let tensor = TensorShape {
@@ -66,8 +81,9 @@ fn inputs_text(run: &RunReport<'_>, units: Units) -> String {
             }
             _ => "unknown".to_owned(),
         };
-        named(input.name, &tensor)
-    }))
+        named(&input.name, &tensor)
+    });
+    some(tensors.chain(others))
 }
 
 fn outputs_text(run: &RunReport<'_>, units: Units) -> String {
@@ -118,17 +134,21 @@ fn some(texts: impl Iterator<Item = String>) -> String {
 
 fn compute_text(run: &RunReport<'_>) -> String {
     let totals = run.totals;
-    let unknown = || "unknown".to_owned();
-    let least = if run.ops.without_flops.is_empty() {
-        ""
-    } else {
-        "at least "
+    let mut text = match (totals.macs, totals.flops) {
+        (Some(macs), Some(flops)) => {
+            let least = if run.ops.without_flops.is_empty() {
+                ""
+            } else {
+                "at least "
+            };
+            format!(
+                "{least}{} MACs = {} FLOPs forward",
+                grouped(macs),
+                grouped(flops)
+            )
+        }
+        _ => "unknown FLOPs forward".to_owned(),
     };
-    let mut text = format!(
-        "{least}{} MACs = {} FLOPs forward",
-        totals.macs.map_or_else(unknown, grouped),
-        totals.flops.map_or_else(unknown, grouped),
-    );
     if let Some(flops) = totals.backward_flops {
         let _ = write!(text, ", {} backward", grouped(flops));
     }

@@ -1,9 +1,14 @@
-//! What people see of a run: modules and their functions as a tree, equal layers collapsed, cut to a depth.
+//! What people see of a run: modules and their functions as a tree or a list, operators where they are asked for.
+//! Filtering, sorting, collapsing of equal layers and cutting happen here and nowhere else.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use regex::Regex;
+
 use super::RunAnalysis;
-use crate::report::layout::{TREE_ROWS, shape_text};
+use super::exact::{OpReport, TensorShape, op_list, shapes};
+use crate::report::layout::TREE_ROWS;
 use crate::report::tree::{ranges, split_number};
 use crate::trace::TensorRef;
 use crate::trace::flops::Work;
@@ -13,12 +18,35 @@ use crate::trace::modules::{Child, Function, Module, ModuleId, ModuleTree, ROOT}
 const MAX_ROWS: usize = 400;
 
 /// What was asked for.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RunViewOptions {
     /// Levels below the root.
     pub depth: Option<usize>,
     /// Every layer and every row.
     pub all: bool,
+    /// Only modules and functions whose path matches, and what is around them; of operators, those of such modules
+    /// or of such a name.
+    pub filter: Option<Regex>,
+    /// A list in this order instead of a tree: the modules and functions that have none of their own below them, so
+    /// that the list adds up to the run.
+    pub order: Option<RunOrder>,
+    /// Only the first rows of the list; without an order, of the one by bytes.
+    pub top: Option<usize>,
+    /// Every operator.
+    pub ops: bool,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunOrder {
+    /// By path; operators by name.
+    Name,
+    /// Largest outputs first.
+    Bytes,
+    /// As they ran.
+    Run,
+    /// Slowest first.
+    Time,
 }
 
 /// The rows of a run.
@@ -26,10 +54,16 @@ pub struct RunViewOptions {
 pub struct RunView<'a> {
     /// Rows: a module, then what is below it.
     pub rows: Vec<RunRow<'a>>,
+    /// Whether they are a tree; else a list.
+    pub tree: bool,
     /// Rows that are left out at the end.
     pub hidden_rows: usize,
     /// Levels shown and levels there are.
     pub depth: (usize, usize),
+    /// Rows that match the filter, and all; `None` without a filter.
+    pub filtered: Option<(usize, usize)>,
+    /// The operators that match, in the order asked for, and how many there are; `None` where they are not wanted.
+    pub ops: Option<(Vec<OpReport<'a>>, usize)>,
 }
 
 /// What a row is.
@@ -46,22 +80,26 @@ pub enum RunRowKind {
 pub struct RunRow<'a> {
     /// What it is.
     pub kind: RunRowKind,
-    /// Levels below the root.
+    /// Levels below the root; 0 in a list.
     pub level: usize,
     /// For the row and everything above it: whether a sibling follows.
     pub guides: Vec<bool>,
-    /// Last part of the path, a range for several modules, or the operator's name.
+    /// Last part of the path, a range for several modules, or the operator's name; in a list the whole path.
     pub label: String,
+    /// Path of the module, of the first for several; for a function, that of its module.
+    pub path: &'a str,
     /// Class of the module.
     pub class: Option<&'a str>,
+    /// The operator of a function, such as `aten::add_`.
+    pub function: Option<&'a str>,
     /// Equal modules in this row; sums are of all of them.
     pub repeats: u64,
     /// Calls.
     pub calls: u64,
     /// Results of the last call.
-    pub output: String,
-    /// Bytes of these results.
-    pub output_bytes: Option<u64>,
+    pub outputs: Vec<TensorShape<'a>>,
+    /// Whether earlier calls had other results.
+    pub outputs_differ: bool,
     /// Elements of own parameters; `None` where unknown.
     pub parameters: Option<u64>,
     /// Whether some parameters belong to an earlier module.
@@ -74,13 +112,35 @@ pub struct RunRow<'a> {
     pub backward_time_ns: Option<u64>,
     /// Kept for the backward pass, with children; training runs.
     pub saved_bytes: Option<u64>,
+    /// Most memory live while inside; `None` for functions and modules that were not called.
+    pub peak_bytes: Option<u64>,
+}
+
+impl RunRow<'_> {
+    /// Bytes of its results; `None` for a module that was never called.
+    #[must_use]
+    pub fn output_bytes(&self) -> Option<u64> {
+        let sum = |sum: u64, tensor: &TensorShape<'_>| sum.saturating_add(tensor.bytes);
+        (self.calls > 0).then(|| self.outputs.iter().fold(0, sum))
+    }
+
+    /// `layer1.0.conv1`, `layer1.0.add_`, where the row stands for nothing else.
+    fn full_path(&self) -> String {
+        match self.kind {
+            RunRowKind::Module => self.path.to_owned(),
+            RunRowKind::Function if self.path.is_empty() => self.label.clone(),
+            RunRowKind::Function => format!("{}.{}", self.path, self.label),
+        }
+    }
 }
 
 impl<'a> RunView<'a> {
     /// The rows of a run.
     #[must_use]
-    pub fn new(run: &RunAnalysis<'a>, options: RunViewOptions) -> Self {
-        let kinds = if options.all {
+    pub fn new(run: &RunAnalysis<'a>, options: &RunViewOptions) -> Self {
+        let tree = options.order.is_none() && options.top.is_none();
+        // Of equal layers, only some may match.
+        let kinds = if options.all || !tree || options.filter.is_some() {
             Vec::new()
         } else {
             Kinds::of(&run.tree)
@@ -94,13 +154,60 @@ impl<'a> RunView<'a> {
         walk.module(&[ROOT], root_label(&run.tree), 0);
         let mut view = RunView {
             rows: walk.rows,
+            tree,
             ..RunView::default()
         };
-        view.cut(options);
+        if let Some(filter) = &options.filter {
+            view.filter(filter);
+        }
+        if tree {
+            view.cut(options);
+        } else {
+            view.list(options);
+        }
+        view.ops = options.ops.then(|| ops(run, options));
         view
     }
 
-    fn cut(&mut self, options: RunViewOptions) {
+    /// Keeps what matches, and the modules around it.
+    fn filter(&mut self, filter: &Regex) {
+        let all = self.rows.len();
+        let mut matching = 0;
+        let mut kept: Vec<bool> = vec![false; all];
+        // The rows above the current one, seen from the end: the level of the innermost that is wanted.
+        let mut wanted: Option<usize> = None;
+        for (index, row) in self.rows.iter().enumerate().rev() {
+            let matches = filter.is_match(&row.full_path());
+            matching += usize::from(matches);
+            let around = wanted.is_some_and(|level| row.level < level);
+            if (matches || around)
+                && let Some(slot) = kept.get_mut(index)
+            {
+                *slot = true;
+                wanted = Some(row.level);
+            }
+        }
+        let mut kept = kept.into_iter();
+        self.rows.retain(|_| kept.next().unwrap_or(false));
+        self.filtered = Some((matching, all));
+        self.draw_guides();
+    }
+
+    /// Guides anew, where rows were left out: whether a sibling follows is seen from the end.
+    fn draw_guides(&mut self) {
+        let mut follows: Vec<bool> = Vec::new();
+        for row in self.rows.iter_mut().rev() {
+            // Levels below this row's are other parents'.
+            follows.truncate(row.level);
+            follows.resize(row.level, false);
+            row.guides.clone_from(&follows);
+            if let Some(own) = follows.last_mut() {
+                *own = true;
+            }
+        }
+    }
+
+    fn cut(&mut self, options: &RunViewOptions) {
         let levels = self.rows.iter().map(|row| row.level).max().unwrap_or(0);
         let depth = options.depth.unwrap_or_else(|| {
             if options.all {
@@ -113,11 +220,59 @@ impl<'a> RunView<'a> {
         });
         self.rows.retain(|row| row.level <= depth);
         self.depth = (depth.min(levels), levels);
-        if !options.all && self.rows.len() > MAX_ROWS {
-            self.hidden_rows = self.rows.len() - MAX_ROWS;
-            self.rows.truncate(MAX_ROWS);
+        if !options.all {
+            self.limit(MAX_ROWS);
         }
     }
+
+    /// Turns the tree into a list of what has nothing below it.
+    fn list(&mut self, options: &RunViewOptions) {
+        let depth = options.depth.unwrap_or(usize::MAX);
+        self.rows.retain(|row| row.level <= depth);
+        let below: Vec<usize> = self.rows.iter().skip(1).map(|row| row.level).collect();
+        let mut below = below.into_iter();
+        self.rows
+            .retain(|row| below.next().is_none_or(|level| level <= row.level));
+        for row in &mut self.rows {
+            if !(row.path.is_empty() && row.kind == RunRowKind::Module) {
+                row.label = row.full_path();
+            }
+            row.level = 0;
+            row.guides.clear();
+        }
+        match options.order.unwrap_or(RunOrder::Bytes) {
+            RunOrder::Name => self.rows.sort_by(|a, b| a.label.cmp(&b.label)),
+            RunOrder::Bytes => self.rows.sort_by_key(|row| Reverse(row.output_bytes())),
+            RunOrder::Time => self.rows.sort_by_key(|row| Reverse(row.time_ns)),
+            RunOrder::Run => {}
+        }
+        let most = if options.all { usize::MAX } else { MAX_ROWS };
+        self.limit(options.top.unwrap_or(most));
+    }
+
+    fn limit(&mut self, most: usize) {
+        self.hidden_rows = self.rows.len().saturating_sub(most);
+        self.rows.truncate(most);
+    }
+}
+
+/// The operators asked for, and how many there are.
+fn ops<'a>(run: &RunAnalysis<'a>, options: &RunViewOptions) -> (Vec<OpReport<'a>>, usize) {
+    let mut list = op_list(run);
+    let all = list.len();
+    if let Some(filter) = &options.filter {
+        list.retain(|op| {
+            filter.is_match(op.op) || op.module.is_some_and(|path| filter.is_match(path))
+        });
+    }
+    match (options.order, options.top) {
+        (Some(RunOrder::Name), _) => list.sort_by_key(|op| op.op),
+        (Some(RunOrder::Bytes), _) | (None, Some(_)) => list.sort_by_key(|op| Reverse(op.bytes)),
+        (Some(RunOrder::Time), _) => list.sort_by_key(|op| Reverse(op.time_ns)),
+        (Some(RunOrder::Run) | None, _) => {}
+    }
+    list.truncate(options.top.unwrap_or(usize::MAX));
+    (list, all)
 }
 
 fn root_label(tree: &ModuleTree<'_>) -> String {
@@ -166,7 +321,7 @@ impl Kinds {
             let kind = Kind {
                 class: module.class,
                 calls: module.calls,
-                outputs: sigs(&module.outputs),
+                outputs: sigs(module.outputs()),
                 parameters: (module.parameters.numel, module.parameters.bytes),
                 macs: module.forward.macs,
                 saved_bytes: module.saved_bytes,
@@ -334,17 +489,20 @@ impl<'a> Walk<'_, 'a> {
             level,
             guides: self.guides.clone(),
             label,
+            path: first.path,
             class: if level == 0 { None } else { first.class },
+            function: None,
             repeats: u64::try_from(members.len()).unwrap_or(u64::MAX),
             calls: first.calls,
-            output: self.output(&first.outputs, first.outputs_differ),
-            output_bytes: (first.calls > 0).then(|| self.bytes(&first.outputs)),
+            outputs: self.shapes(first.outputs()),
+            outputs_differ: first.outputs_differ(),
             parameters: Some(0),
             shared: false,
             work: Work::default(),
             time_ns: 0,
             backward_time_ns: training.then_some(0),
             saved_bytes: training.then_some(0),
+            peak_bytes: None,
         };
         for module in members.iter().filter_map(|id| self.get(*id)) {
             let own = module.parameters;
@@ -353,6 +511,7 @@ impl<'a> Walk<'_, 'a> {
                 _ => None,
             };
             row.shared |= own.shared;
+            row.peak_bytes = row.peak_bytes.max(module.peak_bytes);
             row.work.add(module.forward);
             row.time_ns = row.time_ns.saturating_add(module.time_ns);
             row.backward_time_ns = row
@@ -377,6 +536,7 @@ impl<'a> Walk<'_, 'a> {
             work.add(function.work);
             time_ns = time_ns.saturating_add(function.time_ns);
         }
+        let (owner, _) = members.first()?;
         Some(RunRow {
             kind: RunRowKind::Function,
             level,
@@ -386,41 +546,24 @@ impl<'a> Walk<'_, 'a> {
                 .strip_prefix("aten::")
                 .unwrap_or(first.op)
                 .to_owned(),
+            path: self.get(*owner)?.path,
             class: None,
+            function: Some(first.op),
             repeats: u64::try_from(functions.len()).unwrap_or(u64::MAX),
             calls: first.count,
-            output: self.output(&first.outputs, false),
-            output_bytes: Some(self.bytes(&first.outputs)),
+            outputs: self.shapes(&first.outputs),
+            outputs_differ: false,
             parameters: Some(0),
             shared: false,
             work,
             time_ns,
             backward_time_ns: None,
             saved_bytes: None,
+            peak_bytes: None,
         })
     }
 
-    /// `1×64×56×56`, the first of several with the count of the others.
-    fn output(&self, tensors: &[TensorRef], differ: bool) -> String {
-        let trace = self.run.index.trace;
-        let Some(sig) = tensors.first().and_then(|tensor| trace.sig(*tensor)) else {
-            return String::new();
-        };
-        let mut text = shape_text(&sig.shape);
-        if tensors.len() > 1 {
-            text = format!("{text} +{}", tensors.len() - 1);
-        }
-        if differ {
-            text.push_str(" (varies)");
-        }
-        text
-    }
-
-    fn bytes(&self, tensors: &[TensorRef]) -> u64 {
-        let trace = self.run.index.trace;
-        tensors
-            .iter()
-            .filter_map(|tensor| trace.sig(*tensor))
-            .fold(0, |sum, sig| sum.saturating_add(sig.bytes))
+    fn shapes(&self, tensors: &[TensorRef]) -> Vec<TensorShape<'a>> {
+        shapes(tensors.iter().copied(), self.run.index.trace)
     }
 }

@@ -137,6 +137,7 @@ impl Reader<'_> {
             | Event::Sig { .. }
             | Event::Extern { .. }
             | Event::Label { .. }
+            | Event::Argument { .. }
             | Event::Output { .. } => {}
         }
     }

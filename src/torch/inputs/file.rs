@@ -1,25 +1,21 @@
-//! Real inputs: a `.pt` file that holds a tensor, or a tuple, list or dict of them.
+//! `--inputs FILE.pt`: real values for the arguments, whatever they are: tensors, numbers, texts, None, and lists,
+//! tuples and dicts of them.
 //!
-//! A tuple or list gives arguments by position, a dict by name; where the method has a single argument that is a list,
-//! tuple or dict itself, the whole file is that argument.
+//! A tuple or list is taken by position, a dict by name; where the method has a single argument that is a list,
+//! tuple or dict itself, the whole file is that argument, unless it fits as a list of one or a dict of its name.
 
 use std::path::Path;
 
 use inspect_checkpoint::engine::protocol::FailureKind;
+use inspect_checkpoint::format::{self, Inputs, TensorRef, Value as Stored};
+use inspect_checkpoint::source::Source;
 use tch::Tensor;
 
-use super::{Place, arguments_text};
+use super::{Chosen, Place, arguments_text};
+use crate::data::{Data, Unusable, View, with_causes};
 use crate::failure::Failure;
 use crate::ffi::{Module, Value, Values};
 use crate::signature::Method;
-use crate::weights::Tensors;
-
-/// What stands at one place of the file.
-#[derive(Debug)]
-enum Item {
-    Tensor(Tensor),
-    Many(Vec<(String, Item)>),
-}
 
 /// The stack of arguments for a call.
 pub(crate) fn arguments(
@@ -27,142 +23,173 @@ pub(crate) fn arguments(
     method: &Method,
     path: &Path,
     place: Place,
-) -> Result<Values, Failure> {
+) -> Result<Chosen, Failure> {
     let refuse = |why: String| {
         Failure::input(
             format!("`{}` cannot be the inputs: {why}", path.display()),
             &method.signature,
         )
     };
-    let root = read(path, place, &refuse)?;
-    let mut chosen: Vec<Option<Item>> = method.arguments.iter().map(|_| None).collect();
-    let only = match method.arguments.as_slice() {
-        [argument] => Some(argument.kind.without_optional().is.as_str()),
-        _ => None,
+    let unreadable = |error: &dyn std::error::Error| {
+        let message = format!(
+            "`{}` cannot be read: {}",
+            path.display(),
+            with_causes(error)
+        );
+        Failure::new(FailureKind::InputMismatch, message)
     };
+    let source = Source::open(path).map_err(|error| unreadable(&error))?;
+    let inputs = format::read_inputs(&source).map_err(|error| unreadable(&error))?;
+    let maker = Maker {
+        data: Data::new(&source, inputs.byte_order),
+        inputs: &inputs,
+        place,
+    };
+    let assigned = assign(method, &inputs.value).map_err(refuse)?;
+    let name = &method.signature.method;
+    let mut values = Values::new();
+    let mut given = Vec::with_capacity(assigned.len());
+    for (index, (argument, item)) in method.arguments.iter().zip(assigned).enumerate() {
+        let about = |why: &str| {
+            let message = format!("argument `{}`: {why}", argument.name);
+            Failure::input(message, &method.signature)
+        };
+        given.push(item.is_some());
+        match item {
+            None if argument.default.is_none() => {
+                let message = format!("nothing in it is for `{}`", argument.name);
+                return Err(refuse(message));
+            }
+            None => values.push_default(module, name, index),
+            Some(item) => {
+                maker.push(&mut values, item).map_err(|error| match error {
+                    Unusable::Stored(why) => about(&why),
+                    Unusable::Torch(failure) => failure,
+                })?;
+                values.fit(module, name, index)
+            }
+        }
+        .map_err(|error| about(&error.message))?;
+    }
+    Ok(Chosen { values, given })
+}
+
+/// Which value is for which argument, or why one is for none.
+fn assign<'v>(method: &Method, root: &'v Stored) -> Result<Vec<Option<&'v Stored>>, String> {
+    let name = &method.signature.method;
+    let mut chosen: Vec<Option<&Stored>> = vec![None; method.arguments.len()];
+    if is_whole(method, root) {
+        let first = chosen
+            .first_mut()
+            .ok_or_else(|| format!("`{name}` takes no arguments"))?;
+        *first = Some(root);
+        return Ok(chosen);
+    }
     match root {
-        Item::Many(items) if !matches!(only, Some("List" | "Tuple" | "Dict")) => {
-            let by_position = is_sequence(&items);
-            for (at, (key, item)) in items.into_iter().enumerate() {
-                let index = if by_position {
-                    Some(at)
-                } else {
-                    method.arguments.iter().position(|one| one.name == key)
-                };
-                let slot = index.and_then(|index| chosen.get_mut(index));
-                let Some(slot) = slot else {
-                    return Err(refuse(if by_position {
-                        format!(
-                            "`{}` takes {}",
-                            method.signature.method,
-                            arguments_text(method.arguments.len())
-                        )
-                    } else {
-                        format!("`{}` has no argument `{key}`", method.signature.method)
-                    }));
-                };
+        Stored::List(items) | Stored::Tuple(items) => {
+            if items.len() > chosen.len() {
+                return Err(format!(
+                    "`{name}` takes {}, and it holds {}",
+                    arguments_text(chosen.len()),
+                    items.len()
+                ));
+            }
+            for (slot, item) in chosen.iter_mut().zip(items) {
                 *slot = Some(item);
             }
         }
-        whole => match chosen.first_mut() {
-            Some(first) => *first = Some(whole),
-            None => {
-                return Err(refuse(format!(
-                    "`{}` takes no arguments",
-                    method.signature.method
-                )));
+        Stored::Dict(entries) => {
+            for (key, item) in entries {
+                let Stored::Str(key) = key else {
+                    return Err("a key of the dict is no argument's name".to_owned());
+                };
+                let index = method.arguments.iter().position(|one| one.name == *key);
+                let slot = index.and_then(|index| chosen.get_mut(index));
+                *slot.ok_or_else(|| format!("`{name}` has no argument `{key}`"))? = Some(item);
             }
-        },
+        }
+        _ => {}
     }
-    let mut values = Values::new();
-    for (index, (argument, item)) in method.arguments.iter().zip(chosen).enumerate() {
-        let place = |why: &str| {
-            Failure::input(
-                format!("argument `{}`: {why}", argument.name),
-                &method.signature,
-            )
-        };
+    Ok(chosen)
+}
+
+/// Whether the file is one argument, not a collection of them.
+fn is_whole(method: &Method, root: &Stored) -> bool {
+    let (list, dict) = match root {
+        Stored::List(items) | Stored::Tuple(items) => (Some(items), None),
+        Stored::Dict(entries) => (None, Some(entries)),
+        _ => return true,
+    };
+    let [only] = method.arguments.as_slice() else {
+        return false;
+    };
+    match only.kind.without_optional().is.as_str() {
+        "List" | "Tuple" => list.is_some_and(|items| {
+            // `[[x, y]]` is the list `[x, y]` for the only argument.
+            !matches!(items.as_slice(), [Stored::List(_) | Stored::Tuple(_)])
+        }),
+        "Dict" => dict.is_some_and(|entries| {
+            let named = |(key, value): &(Stored, Stored)| {
+                matches!(key, Stored::Str(key) if *key == only.name)
+                    && matches!(value, Stored::Dict(_))
+            };
+            !(entries.len() == 1 && entries.iter().all(named))
+        }),
+        _ => false,
+    }
+}
+
+/// Makes libtorch's values of stored ones.
+struct Maker<'a> {
+    data: Data<'a>,
+    inputs: &'a Inputs,
+    place: Place,
+}
+
+impl Maker<'_> {
+    fn push(&self, values: &mut Values, item: &Stored) -> Result<(), Unusable> {
         match item {
-            None if argument.default.is_none() => {
-                return Err(refuse(format!("nothing in it is for `{}`", argument.name)));
-            }
-            None => values.push_default(module, &method.signature.method, index),
-            Some(item) => {
-                push(&mut values, &item)?;
-                values.fit(module, &method.signature.method, index)
-            }
-        }
-        .map_err(|error| place(&error.message))?;
-    }
-    Ok(values)
-}
-
-fn push(values: &mut Values, item: &Item) -> Result<(), Failure> {
-    match item {
-        Item::Tensor(tensor) => values.push(&Value::Tensor(tensor))?,
-        Item::Many(items) => {
-            let sequence = is_sequence(items);
-            for (key, item) in items {
-                if !sequence {
-                    values.push(&Value::Text(key))?;
+            Stored::None => values.push(&Value::None)?,
+            Stored::Bool(value) => values.push(&Value::Bool(*value))?,
+            Stored::Int(value) => values.push(&Value::Int(*value))?,
+            Stored::Float(value) => values.push(&Value::Double(*value))?,
+            Stored::Str(text) => values.push(&Value::Text(text))?,
+            Stored::Tensor(tensor) => values.push(&Value::Tensor(&self.tensor(tensor)?))?,
+            Stored::List(items) | Stored::Tuple(items) => {
+                for item in items {
+                    self.push(values, item)?;
                 }
-                push(values, item)?;
-            }
-            if sequence {
                 values.tuple(items.len())?;
-            } else {
-                values.dict(items.len())?;
+            }
+            Stored::Dict(entries) => {
+                for (key, item) in entries {
+                    self.push(values, key)?;
+                    self.push(values, item)?;
+                }
+                values.dict(entries.len())?;
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Whether the keys are 0, 1, 2, ...: the reader names the elements of tuples and lists so.
-fn is_sequence(items: &[(String, Item)]) -> bool {
-    items
-        .iter()
-        .enumerate()
-        .all(|(at, (key, _))| *key == at.to_string())
-}
-
-fn read(path: &Path, place: Place, refuse: &dyn Fn(String) -> Failure) -> Result<Item, Failure> {
-    let file = Tensors::open(path, FailureKind::InputMismatch)?;
-    let mut root = Item::Many(Vec::new());
-    for stored in file.checkpoint().tensors() {
-        let made = file.make(stored, place.computes, FailureKind::InputMismatch)?;
-        let made = if place.device == tch::Device::Cpu {
+    fn tensor(&self, stored: &TensorRef) -> Result<Tensor, Unusable> {
+        let storage = self
+            .inputs
+            .storages
+            .get(stored.storage.index())
+            .ok_or_else(|| Unusable::Stored("its data is not in the file".to_owned()))?;
+        let view = View {
+            dtype: stored.dtype,
+            shape: &stored.shape,
+            strides: &stored.strides,
+            offset: stored.storage_offset,
+            storage,
+        };
+        let made = self.data.tensor(view, self.place.computes)?;
+        Ok(if self.place.device == tch::Device::Cpu {
             made
         } else {
-            made.f_to_device(place.device)?
-        };
-        if stored.name().is_empty() {
-            return Ok(Item::Tensor(made));
-        }
-        insert(&mut root, stored.name(), made);
-    }
-    match root {
-        Item::Many(items) if items.is_empty() => Err(refuse("it holds no tensors".to_owned())),
-        root => Ok(root),
-    }
-}
-
-/// Puts a tensor where its dotted name says.
-fn insert(at: &mut Item, name: &str, tensor: Tensor) {
-    let Item::Many(items) = at else {
-        return;
-    };
-    match name.split_once('.') {
-        Some((key, rest)) => {
-            let known = items.iter().position(|(known, _)| known == key);
-            let index = known.unwrap_or_else(|| {
-                items.push((key.to_owned(), Item::Many(Vec::new())));
-                items.len() - 1
-            });
-            if let Some((_, below)) = items.get_mut(index) {
-                insert(below, rest, tensor);
-            }
-        }
-        None => items.push((name.to_owned(), Item::Tensor(tensor))),
+            made.f_to_device(self.place.device)?
+        })
     }
 }

@@ -4,8 +4,8 @@ use inspect_checkpoint::engine::protocol::OptimizerImpl;
 use tch::Tensor;
 
 use super::ops::{
-    all_real, assign, count, count_all, free, full_like_zero, groups, many, one, real, run,
-    step_counter, value_of,
+    add_square, add_squares, all_real, assign, count, count_all, count_fused, divide_into, free,
+    full_like_zero, groups, many, one, real, run, shift_all, step_counter, value_of,
 };
 use super::{Live, Parameter, Rule};
 use crate::failure::Failure;
@@ -30,12 +30,8 @@ impl Adagrad {
     pub(super) fn new(parameters: &[Parameter], how: OptimizerImpl) -> Result<Adagrad, Failure> {
         let mut states = Vec::with_capacity(parameters.len());
         for Parameter { tensor, .. } in parameters {
-            let device = match how {
-                OptimizerImpl::Fused => tensor.device(),
-                OptimizerImpl::Foreach | OptimizerImpl::Loop => tch::Device::Cpu,
-            };
             states.push(Some(State {
-                step: step_counter(device)?,
+                step: step_counter(tensor, how)?,
                 sum: full_like_zero(tensor)?,
             }));
         }
@@ -52,24 +48,9 @@ impl Adagrad {
             let rate = rate(value_of(&state.step)?);
             let (param, grad) = (real(param)?, real(grad)?);
             let sum = real(&state.sum)?;
-            let squared = [
-                Value::Tensor(&sum),
-                Value::Tensor(&grad),
-                Value::Tensor(&grad),
-                Value::Int(1),
-            ];
-            run("aten::addcmul_", "", &squared)?;
+            add_square(&sum, &grad, Value::Int(1))?;
             let fresh = one("aten::sqrt", "", &[Value::Tensor(&sum)])?;
-            let shifted = [Value::Tensor(&fresh), Value::WrappedDouble(EPS)];
-            run("aten::add_", "Tensor", &shifted)?;
-            let fresh = std.insert(fresh);
-            let update = [
-                Value::Tensor(&param),
-                Value::Tensor(&grad),
-                Value::Tensor(fresh),
-                Value::Double(-rate),
-            ];
-            run("aten::addcdiv_", "", &update)?;
+            divide_into(&param, &grad, (&mut std, fresh), EPS, -rate)?;
         }
         Ok(())
     }
@@ -86,18 +67,11 @@ impl Adagrad {
             for step in &steps {
                 rates.push(-rate(value_of(step)?));
             }
-            let squared = [
-                Value::Tensors(&sums),
-                Value::Tensors(&grads),
-                Value::Tensors(&grads),
-                Value::Int(1),
-            ];
-            run("aten::_foreach_addcmul_", "Scalar", &squared)?;
+            add_squares(&sums, &grads, Value::Int(1))?;
             let fresh = many("aten::_foreach_sqrt", "", &[Value::Tensors(&sums)])?;
             assign(&mut std, fresh);
             let fresh = std.as_deref().unwrap_or_default();
-            let shifted = [Value::Tensors(fresh), Value::Double(EPS)];
-            run("aten::_foreach_add_", "Scalar", &shifted)?;
+            shift_all(fresh, EPS)?;
             let scaled = [Value::Tensors(&grads), Value::Scalars(&rates)];
             let product = many("aten::_foreach_mul", "ScalarList", &scaled)?;
             assign(&mut numerator, product);
@@ -116,8 +90,7 @@ impl Adagrad {
     fn fused(&self, live: &[Live]) -> Result<(), Failure> {
         for group in groups(live)? {
             let steps = group.states(&self.states, |state| &state.step);
-            let arguments = [Value::Tensors(&steps), Value::Int(1)];
-            run("aten::_foreach_add_", "Scalar", &arguments)?;
+            count_fused(&steps)?;
             let arguments = [
                 Value::Tensors(&group.params()),
                 Value::Tensors(&group.grads()),

@@ -4,8 +4,8 @@ use inspect_checkpoint::engine::protocol::OptimizerImpl;
 use tch::Tensor;
 
 use super::ops::{
-    Group, all_real, assign, count, count_all, free, groups, many, one, real, run, step_counter,
-    value_of, zeros_like,
+    Group, add_square, add_squares, all_real, assign, count, count_all, count_fused, divide_into,
+    free, groups, many, one, real, run, shift_all, step_counter, value_of, zeros_like,
 };
 use super::{Live, Rule};
 use crate::failure::Failure;
@@ -61,12 +61,8 @@ impl Adam {
             let Some(slot @ None) = self.states.get_mut(*index) else {
                 continue;
             };
-            let device = match how {
-                OptimizerImpl::Fused => param.device(),
-                OptimizerImpl::Foreach | OptimizerImpl::Loop => tch::Device::Cpu,
-            };
             *slot = Some(State {
-                step: step_counter(device)?,
+                step: step_counter(param, how)?,
                 exp_avg: zeros_like(param)?,
                 exp_avg_sq: zeros_like(param)?,
             });
@@ -87,34 +83,22 @@ impl Adam {
             }
             let (param, grad) = (real(param)?, real(grad)?);
             let (exp_avg, exp_avg_sq) = (real(&state.exp_avg)?, real(&state.exp_avg_sq)?);
-            let grad = Value::Tensor(&grad);
-            let moved = [Value::Tensor(&exp_avg), grad, Value::Double(1.0 - BETA1)];
+            let moved = [
+                Value::Tensor(&exp_avg),
+                Value::Tensor(&grad),
+                Value::Double(1.0 - BETA1),
+            ];
             run("aten::lerp_", "Scalar", &moved)?;
             let scaled = [Value::Tensor(&exp_avg_sq), Value::WrappedDouble(BETA2)];
             run("aten::mul_", "Tensor", &scaled)?;
-            let squared = [
-                Value::Tensor(&exp_avg_sq),
-                grad,
-                grad,
-                Value::Double(1.0 - BETA2),
-            ];
-            run("aten::addcmul_", "", &squared)?;
+            add_square(&exp_avg_sq, &grad, Value::Double(1.0 - BETA2))?;
             let (step_size, root) = corrections(value_of(&state.step)?);
             let fresh = {
                 let sqrt = one("aten::sqrt", "", &[Value::Tensor(&exp_avg_sq)])?;
                 let arguments = [Value::Tensor(&sqrt), Value::WrappedDouble(root)];
                 one("aten::div", "Tensor", &arguments)?
             };
-            let arguments = [Value::Tensor(&fresh), Value::WrappedDouble(EPS)];
-            run("aten::add_", "Tensor", &arguments)?;
-            let fresh = denom.insert(fresh);
-            let update = [
-                Value::Tensor(&param),
-                Value::Tensor(&exp_avg),
-                Value::Tensor(fresh),
-                Value::Double(-step_size),
-            ];
-            run("aten::addcdiv_", "", &update)?;
+            divide_into(&param, &exp_avg, (&mut denom, fresh), EPS, -step_size)?;
         }
         Ok(())
     }
@@ -151,13 +135,7 @@ impl Adam {
         run("aten::_foreach_lerp_", "Scalar", &moved)?;
         let scaled = [Value::Tensors(&exp_avg_sqs), Value::Double(BETA2)];
         run("aten::_foreach_mul_", "Scalar", &scaled)?;
-        let squared = [
-            Value::Tensors(&exp_avg_sqs),
-            Value::Tensors(&grads),
-            Value::Tensors(&grads),
-            Value::Double(1.0 - BETA2),
-        ];
-        run("aten::_foreach_addcmul_", "Scalar", &squared)?;
+        add_squares(&exp_avg_sqs, &grads, Value::Double(1.0 - BETA2))?;
         // Python asks for every counter twice, once a correction.
         let mut step_sizes = Vec::with_capacity(steps.len());
         for step in &steps {
@@ -172,8 +150,7 @@ impl Adam {
         let fresh = roots.as_deref().unwrap_or_default();
         let divided = [Value::Tensors(fresh), Value::Scalars(&corrected)];
         run("aten::_foreach_div_", "ScalarList", &divided)?;
-        let shifted = [Value::Tensors(fresh), Value::Double(EPS)];
-        run("aten::_foreach_add_", "Scalar", &shifted)?;
+        shift_all(fresh, EPS)?;
         let update = [
             Value::Tensors(&params),
             Value::Tensors(&exp_avgs),
@@ -190,8 +167,7 @@ impl Adam {
         };
         for group in groups(live)? {
             let steps = group.states(&self.states, |state| &state.step);
-            let arguments = [Value::Tensors(&steps), Value::Int(1)];
-            run("aten::_foreach_add_", "Scalar", &arguments)?;
+            count_fused(&steps)?;
             let arguments = [
                 Value::Tensors(&group.params()),
                 Value::Tensors(&group.grads()),

@@ -1,5 +1,6 @@
 //! Operators as torch.optim calls them, one dispatcher call each.
 
+use inspect_checkpoint::engine::protocol::OptimizerImpl;
 use tch::Tensor;
 
 use super::Live;
@@ -82,8 +83,12 @@ pub(super) fn full_like_zero(tensor: &Tensor) -> Result<Tensor, Failure> {
     )
 }
 
-/// A step counter: on the CPU, except for fused optimizers.
-pub(super) fn step_counter(device: tch::Device) -> Result<Tensor, Failure> {
+/// A parameter's step counter: on the CPU, except for fused optimizers.
+pub(super) fn step_counter(param: &Tensor, how: OptimizerImpl) -> Result<Tensor, Failure> {
+    let device = match how {
+        OptimizerImpl::Fused => param.device(),
+        OptimizerImpl::Foreach | OptimizerImpl::Loop => tch::Device::Cpu,
+    };
     Ok(Tensor::f_zeros([0_i64; 0], (tch::Kind::Float, device))?)
 }
 
@@ -108,6 +113,61 @@ pub(super) fn count_all(steps: &[Tensor]) -> Result<(), Failure> {
             Value::Double(1.0),
         ],
     )
+}
+
+/// Adds 1 to every counter where they are, as fused optimizers do.
+pub(super) fn count_fused(steps: &[Tensor]) -> Result<(), Failure> {
+    let arguments = [Value::Tensors(steps), Value::Int(1)];
+    run("aten::_foreach_add_", "Scalar", &arguments)
+}
+
+/// `average.addcmul_(grad, grad, value=weight)`.
+pub(super) fn add_square(
+    average: &Tensor,
+    grad: &Tensor,
+    weight: Value<'_>,
+) -> Result<(), Failure> {
+    let grad = Value::Tensor(grad);
+    let arguments = [Value::Tensor(average), grad, grad, weight];
+    run("aten::addcmul_", "", &arguments)
+}
+
+/// The same for lists.
+pub(super) fn add_squares(
+    averages: &[Tensor],
+    grads: &[Tensor],
+    weight: Value<'_>,
+) -> Result<(), Failure> {
+    let grads = Value::Tensors(grads);
+    let arguments = [Value::Tensors(averages), grads, grads, weight];
+    run("aten::_foreach_addcmul_", "Scalar", &arguments)
+}
+
+/// `denominator.add_(eps)`, then `param.addcdiv_(numerator, denominator, value=size)`; the denominator stays in
+/// `variable` as in Python's.
+pub(super) fn divide_into(
+    param: &Tensor,
+    numerator: &Tensor,
+    (variable, denominator): (&mut Option<Tensor>, Tensor),
+    eps: f64,
+    size: f64,
+) -> Result<(), Failure> {
+    let shifted = [Value::Tensor(&denominator), Value::WrappedDouble(eps)];
+    run("aten::add_", "Tensor", &shifted)?;
+    let denominator = variable.insert(denominator);
+    let update = [
+        Value::Tensor(param),
+        Value::Tensor(numerator),
+        Value::Tensor(denominator),
+        Value::Double(size),
+    ];
+    run("aten::addcdiv_", "", &update)
+}
+
+/// `torch._foreach_add_(list, eps)`.
+pub(super) fn shift_all(list: &[Tensor], eps: f64) -> Result<(), Failure> {
+    let shifted = [Value::Tensors(list), Value::Double(eps)];
+    run("aten::_foreach_add_", "Scalar", &shifted)
 }
 
 /// `step.item()`.

@@ -4,8 +4,8 @@ use inspect_checkpoint::engine::protocol::OptimizerImpl;
 use tch::Tensor;
 
 use super::ops::{
-    all_real, assign, count, count_all, free, groups, many, one, real, run, step_counter,
-    zeros_like,
+    add_square, add_squares, all_real, assign, count, count_all, divide_into, free, groups, many,
+    one, real, run, shift_all, step_counter, zeros_like,
 };
 use super::{Live, Rule};
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ impl Rmsprop {
         for Live { index, param, .. } in live {
             if let Some(slot @ None) = self.states.get_mut(*index) {
                 *slot = Some(State {
-                    step: step_counter(tch::Device::Cpu)?,
+                    step: step_counter(param, OptimizerImpl::Loop)?,
                     square_avg: zeros_like(param)?,
                 });
             }
@@ -56,23 +56,11 @@ impl Rmsprop {
             let square_avg = real(&state.square_avg)?;
             let scaled = [Value::Tensor(&square_avg), Value::WrappedDouble(ALPHA)];
             run("aten::mul_", "Tensor", &scaled)?;
-            let squared = [
-                Value::Tensor(&square_avg),
-                Value::Tensor(&grad),
-                Value::Tensor(&grad),
-                Value::Double(1.0 - ALPHA),
-            ];
-            run("aten::addcmul_", "", &squared)?;
-            let fresh = avg.insert(one("aten::sqrt", "", &[Value::Tensor(&square_avg)])?);
-            let shifted = [Value::Tensor(fresh), Value::WrappedDouble(EPS)];
-            run("aten::add_", "Tensor", &shifted)?;
-            let update = [
-                Value::Tensor(&param),
-                Value::Tensor(&grad),
-                Value::Tensor(fresh),
-                Value::Double(-LR),
-            ];
-            run("aten::addcdiv_", "", &update)?;
+            add_square(&square_avg, &grad, Value::Double(1.0 - ALPHA))?;
+            // Python has let go of the last one before this one is shifted.
+            let fresh = one("aten::sqrt", "", &[Value::Tensor(&square_avg)])?;
+            drop(avg.take());
+            divide_into(&param, &grad, (&mut avg, fresh), EPS, -LR)?;
         }
         Ok(())
     }
@@ -86,18 +74,11 @@ impl Rmsprop {
             count_all(&group.states(&self.states, |state| &state.step))?;
             let scaled = [Value::Tensors(&square_avgs), Value::Double(ALPHA)];
             run("aten::_foreach_mul_", "Scalar", &scaled)?;
-            let squared = [
-                Value::Tensors(&square_avgs),
-                Value::Tensors(&grads),
-                Value::Tensors(&grads),
-                Value::Double(1.0 - ALPHA),
-            ];
-            run("aten::_foreach_addcmul_", "Scalar", &squared)?;
+            add_squares(&square_avgs, &grads, Value::Double(1.0 - ALPHA))?;
             let fresh = many("aten::_foreach_sqrt", "", &[Value::Tensors(&square_avgs)])?;
             assign(&mut avg, fresh);
             let fresh = avg.as_deref().unwrap_or_default();
-            let shifted = [Value::Tensors(fresh), Value::Double(EPS)];
-            run("aten::_foreach_add_", "Scalar", &shifted)?;
+            shift_all(fresh, EPS)?;
             let update = [
                 Value::Tensors(&params),
                 Value::Tensors(&grads),

@@ -65,7 +65,8 @@ inline const at::Tensor& tensor(const void* pointer) {
   return *static_cast<const at::Tensor*>(pointer);
 }
 
-// values.cpp: every defined tensor inside lists, tuples, dicts and class objects other than modules, in order.
+// values.cpp: every defined tensor inside lists, tuples, dicts and class objects other than modules, in order. Throws
+// where they are nested deeper, or are more, than any model's.
 using TensorVisitor = std::function<void(const std::string& path, const at::Tensor&)>;
 void visit_tensors(const c10::IValue& value, const std::string& path, const TensorVisitor& visit);
 

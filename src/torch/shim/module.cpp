@@ -136,6 +136,34 @@ void mark(Graph& graph) {
   graph.appendNode(graph.create(exit, {self, graph.outputs().at(0)}, 0));
 }
 
+// Every method's graph, each once.
+void each_graph(const Module& root, const std::function<void(Graph&)>& visit) {
+  std::set<const torch::jit::Function*> done;
+  for (const auto& m : root.modules()) {
+    for (const auto& method : m.get_methods()) {
+      auto& function = method.function();
+      if (function.name() != "__setstate__" && function.name() != "__getstate__" && function.isGraphFunction() &&
+          done.insert(&function).second) {
+        visit(*torch::jit::toGraphFunction(function).graph());
+      }
+    }
+  }
+}
+
+// Every tensor that is a constant of the code.
+void each_constant(const torch::jit::Block& block, const std::function<void(at::Tensor)>& visit) {
+  static const auto value = c10::Symbol::fromQualString("attr::value");
+  for (const auto* node : block.nodes()) {
+    if (node->kind() == c10::prim::Constant && node->hasAttribute(value) &&
+        node->kindOf(value) == torch::jit::AttributeKind::t && node->t(value).defined()) {
+      visit(node->t(value));
+    }
+    for (const auto* inner : node->blocks()) {
+      each_constant(*inner, visit);
+    }
+  }
+}
+
 std::string escaped(const std::string& s) {
   std::ostringstream out;
   out << '"';
@@ -216,6 +244,15 @@ int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* cont
       at::Tensor t = b.value;
       visit(context, b.name.c_str(), 1, &t);
     }
+    size_t number = 0;
+    std::set<const void*> seen;
+    each_graph(module->module, [&](Graph& graph) {
+      each_constant(*graph.block(), [&](at::Tensor t) {
+        if (seen.insert(t.unsafeGetTensorImpl()).second) {
+          visit(context, std::to_string(number++).c_str(), 2, &t);
+        }
+      });
+    });
   });
 }
 
@@ -253,21 +290,11 @@ int shim_module_schema(shim_module* module, const char* method, char** out, char
 int shim_module_mark(shim_module* module, char** error) {
   return shim::guard(error, [&] {
     shim::name_modules(module->module);
-    std::set<const torch::jit::Function*> done;
-    for (const auto& m : module->module.modules()) {
-      for (const auto& method : m.get_methods()) {
-        auto& function = method.function();
-        if (function.name() == "__setstate__" || function.name() == "__getstate__" || !function.isGraphFunction() ||
-            !done.insert(&function).second) {
-          continue;
-        }
-        auto graph = torch::jit::toGraphFunction(function).graph();
-        if (graph->inputs().empty() || graph->outputs().size() != 1) {
-          continue;
-        }
-        mark(*graph);
+    each_graph(module->module, [](Graph& graph) {
+      if (!graph.inputs().empty() && graph.outputs().size() == 1) {
+        mark(graph);
       }
-    }
+    });
   });
 }
 

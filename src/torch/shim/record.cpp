@@ -10,6 +10,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -39,6 +40,24 @@ struct ModuleNames {
   int64_t class_text = -1;
 };
 
+// What a kernel's own form of a weight holds: known once it was unpacked. The weak pointer keeps the address from being
+// used again.
+struct Packed {
+  c10::weak_intrusive_ptr<c10::ivalue::Object> object;
+  int64_t scalar_type; // -1: no weight
+  std::vector<int64_t> sizes;
+};
+
+// Words of one recording between two drains: 1 GiB, some three million operators.
+constexpr size_t kMostWords = size_t{1} << 27;
+
+// A module's method that has not returned.
+struct Frame {
+  const void* object;
+  std::string path;
+  bool marked; // false: a method of the module that is already on top
+};
+
 struct Recorder {
   std::mutex mutex;
   std::vector<int64_t> words, handed_over;
@@ -48,7 +67,10 @@ struct Recorder {
   std::unordered_map<const void*, int64_t> foreign;             // address -> allocation from before the recording
   std::unordered_map<uint64_t, std::pair<int64_t, uint64_t>> requested;  // CUDA address -> requested size, stream
   std::unordered_map<const void*, ModuleNames> modules;
+  std::unordered_map<int64_t, std::vector<Frame>> frames;       // by thread
   std::vector<int64_t> scratch;
+  std::unordered_map<const void*, Packed> packed;
+  bool full = false;                                            // more to record than a recording may hold
   int64_t allocations = 0, ops = 0;
   Clock::time_point start = Clock::now();
   c10::DeviceType device = c10::DeviceType::CPU;
@@ -85,33 +107,33 @@ int64_t text_id(Recorder& r, std::string_view s) {
   return at->second;
 }
 
-// A tensor without plain sizes (nested) is described by its number of elements.
-int64_t sig_id(Recorder& r, const at::Tensor& t) {
+// Metadata of a tensor with these sizes.
+int64_t sig_id(Recorder& r, c10::ScalarType type, c10::IntArrayRef shape) {
   auto& key = r.scratch;
   key.clear();
-  key.push_back(static_cast<int64_t>(t.scalar_type()));
-  int64_t numel = 1;
-  if (t.is_nested()) {
-    numel = t.numel();
-    key.push_back(numel);
-  } else {
-    for (int64_t size : t.sizes()) {
-      key.push_back(size);
-      numel *= size;
-    }
-  }
+  key.push_back(static_cast<int64_t>(type));
+  key.insert(key.end(), shape.begin(), shape.end());
   auto found = r.sigs.find(key);
   if (found != r.sigs.end()) {
     return found->second;
   }
   int64_t id = static_cast<int64_t>(r.sigs.size());
-  std::vector<int64_t> sizes(key.begin() + 1, key.end());
+  std::vector<int64_t> sizes(shape.begin(), shape.end());
   r.sigs.emplace(key, id);
-  int64_t dtype = text_id(r, c10::toString(t.scalar_type()));
-  int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(t.scalar_type()));
+  int64_t numel = 1;
+  for (int64_t size : sizes) {
+    numel *= size;
+  }
+  int64_t dtype = text_id(r, c10::toString(type));
+  int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(type));
   r.words.insert(r.words.end(), {REC_SIG, id, dtype, bytes, static_cast<int64_t>(sizes.size())});
   r.words.insert(r.words.end(), sizes.begin(), sizes.end());
   return id;
+}
+
+// A tensor without plain sizes (nested) is described by its number of elements.
+int64_t sig_id(Recorder& r, const at::Tensor& t) {
+  return t.is_nested() ? sig_id(r, t.scalar_type(), {t.numel()}) : sig_id(r, t.scalar_type(), t.sizes());
 }
 
 // Tensors elsewhere than on the recorded device (step counters of optimizers) are none of its memory.
@@ -182,9 +204,75 @@ void put(Recorder& r, Words& out, const c10::IValue& v, int depth) {
     for (const auto& entry : dict) {
       put(r, out, entry.value(), depth + 1);
     }
+  } else if (auto known = v.isCustomClass() ? r.packed.find(&v.toObjectRef()) : r.packed.end();
+             known != r.packed.end() && known->second.scalar_type >= 0) {
+    auto type = static_cast<c10::ScalarType>(known->second.scalar_type);
+    out.insert(out.end(), {ARG_TENSOR, sig_id(r, type, known->second.sizes), -1});
   } else {
     out.insert(out.end(), {ARG_OTHER, text_id(r, v.tagKind())});
   }
+}
+
+// On while this thread unpacks a weight to look at it: nothing of that is the model's doing.
+bool& looking() {
+  thread_local bool now = false;
+  return now;
+}
+
+// The weight inside a kernel's own form of it (quantized, XNNPACK): the first matrix that unpacking gives.
+Packed unpacked(const c10::IValue& v) {
+  Packed packed{c10::weak_intrusive_ptr<c10::ivalue::Object>(v.toObject()), -1, {}};
+  auto type = v.toObjectRef().type();
+  for (const char* name : {"unpack", "__getstate__"}) {
+    auto* method = type->findMethod(name);
+    if (method == nullptr || method->getSchema().arguments().size() != 1) {
+      continue;
+    }
+    try {
+      shim::visit_tensors((*method)({v}), "", [&](const std::string&, const at::Tensor& t) {
+        if (packed.scalar_type < 0 && t.dim() >= 2) {
+          packed.scalar_type = static_cast<int64_t>(t.scalar_type());
+          packed.sizes = t.sizes().vec();
+        }
+      });
+    } catch (const std::exception&) {
+      continue; // it cannot be looked at; the operator is named as one without a formula
+    }
+    if (packed.scalar_type >= 0) {
+      break;
+    }
+  }
+  return packed;
+}
+
+// Looks into packed weights that were not seen before. Without the lock: unpacking allocates and calls operators.
+void look_into(Recorder& r, c10::ArrayRef<const c10::IValue> values) {
+  for (const auto& v : values) {
+    if (!v.isCustomClass()) {
+      continue;
+    }
+    const void* object = &v.toObjectRef();
+    {
+      std::lock_guard<std::mutex> lock(r.mutex);
+      if (r.packed.count(object) != 0) {
+        continue;
+      }
+    }
+    looking() = true;
+    auto packed = unpacked(v);
+    looking() = false;
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.packed.emplace(object, std::move(packed));
+  }
+}
+
+constexpr const char* kFull =
+    "the run did more than can be recorded: some three million operators and allocations in one phase";
+
+// Whether there is room for more; where not, the next drain says so.
+bool has_room(Recorder& r) {
+  r.full = r.full || r.words.size() > kMostWords;
+  return !r.full;
 }
 
 // An operator called with a boxed stack reports the whole stack, with what lies below its own values.
@@ -197,22 +285,26 @@ struct OpContext : at::ObserverContext {
 };
 
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
-  if (!operators_on.load(std::memory_order_relaxed)) {
+  if (!operators_on.load(std::memory_order_relaxed) || looking()) {
     return nullptr;
   }
+  auto& r = recorder();
   try {
-    auto& r = recorder();
+    auto inputs = own_values(fn.inputs(), fn.num_inputs());
+    look_into(r, inputs);
     auto context = std::make_unique<OpContext>();
     thread_local Words event;
     event.clear();
     std::lock_guard<std::mutex> lock(r.mutex);
+    if (!has_room(r)) {
+      return nullptr;
+    }
     int64_t name = text_id(r, fn.name());
     int64_t t = now(r), thread = thread_number();
     if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       r.words.insert(r.words.end(), {REC_NODE, t, thread, name, fn.seqNr()});
       return context;
     }
-    auto inputs = own_values(fn.inputs(), fn.num_inputs());
     int64_t id = r.ops++;
     context->id = id;
     event.insert(event.end(), {REC_OP, t, thread, id, name, fn.seqNr(), static_cast<int64_t>(inputs.size())});
@@ -222,6 +314,7 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
     r.words.insert(r.words.end(), event.begin(), event.end());
     return context;
   } catch (...) {
+    r.full = true; // never a recording with a hole
     return nullptr;
   }
 }
@@ -231,11 +324,14 @@ void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
   if (context == nullptr || !recording.load(std::memory_order_relaxed)) {
     return;
   }
+  auto& r = recorder();
   try {
-    auto& r = recorder();
     thread_local Words event;
     event.clear();
     std::lock_guard<std::mutex> lock(r.mutex);
+    if (!has_room(r)) {
+      return;
+    }
     int64_t t = now(r);
     if (context->id < 0) {
       r.words.insert(r.words.end(), {REC_NODE_END, t, thread_number()});
@@ -249,6 +345,7 @@ void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
     }
     r.words.insert(r.words.end(), event.begin(), event.end());
   } catch (...) {
+    r.full = true;
   }
 }
 
@@ -266,11 +363,15 @@ struct Reporter : c10::MemoryReportingInfoBase {
   bool memoryProfilingEnabled() const override { return true; }
   void reportMemoryUsage(void* address, int64_t size, size_t, size_t, c10::Device device) override {
     auto& r = recorder();
-    if (!recording.load(std::memory_order_relaxed) || device.type() != r.device || address == nullptr) {
+    if (!recording.load(std::memory_order_relaxed) || device.type() != r.device || address == nullptr ||
+        looking()) {
       return;
     }
     try {
       std::lock_guard<std::mutex> lock(r.mutex);
+      if (!has_room(r)) {
+        return;
+      }
       if (size >= 0) {
         auto known = r.requested.find(reinterpret_cast<uint64_t>(address));
         if (known == r.requested.end()) {
@@ -284,22 +385,12 @@ struct Reporter : c10::MemoryReportingInfoBase {
         r.live.erase(found);
       }
     } catch (...) {
+      r.full = true;
     }
   }
 };
 
 // ---- modules
-
-struct Frame {
-  const void* object;
-  std::string path;
-  bool marked; // false: a method of the module that is already on top
-};
-
-std::vector<Frame>& frames() {
-  thread_local std::vector<Frame> stack;
-  return stack;
-}
 
 void name_module(Recorder& r, const Module& m, const std::string& path, int depth) {
   const void* object = m._ivalue().get();
@@ -338,13 +429,15 @@ void on_enter(const c10::IValue& self) {
     return;
   }
   auto& r = recorder();
-  auto& stack = frames();
   const void* object = &self.toObjectRef();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  TORCH_CHECK(has_room(r), kFull);
+  auto& stack = r.frames[thread_number()];
   if (!stack.empty() && stack.back().object == object) {
-    stack.push_back({object, stack.back().path, false});
+    std::string same = stack.back().path;
+    stack.push_back({object, std::move(same), false});
     return;
   }
-  std::lock_guard<std::mutex> lock(r.mutex);
   auto found = r.modules.find(object);
   std::string path;
   int64_t class_text = -1;
@@ -370,25 +463,35 @@ void on_enter(const c10::IValue& self) {
 }
 
 void on_exit(const c10::IValue& self, const c10::IValue& result) {
-  auto& stack = frames();
-  if (!operators_on.load(std::memory_order_relaxed) || !self.isObject() || stack.empty() ||
-      stack.back().object != &self.toObjectRef()) {
+  if (!operators_on.load(std::memory_order_relaxed) || !self.isObject()) {
     return;
   }
+  auto& r = recorder();
+  const void* object = &self.toObjectRef();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  auto is_open = [&](const std::vector<Frame>& stack) { return !stack.empty() && stack.back().object == object; };
+  int64_t thread = thread_number();
+  if (!is_open(r.frames[thread])) {
+    // A method that waited for a fork goes on in another thread than it began in.
+    auto begun = std::find_if(r.frames.begin(), r.frames.end(), [&](const auto& one) { return is_open(one.second); });
+    if (begun == r.frames.end()) {
+      return;
+    }
+    thread = begun->first;
+  }
+  auto& stack = r.frames[thread];
   bool marked = stack.back().marked;
   stack.pop_back();
   if (!marked) {
     return;
   }
-  auto& r = recorder();
-  std::lock_guard<std::mutex> lock(r.mutex);
   Words tensors;
   visit_tensors(result, "", [&](const std::string&, const at::Tensor& t) {
     int64_t sig = sig_id(r, t);
     tensors.insert(tensors.end(), {sig, alloc_id(r, t)});
   });
   r.words.insert(
-      r.words.end(), {REC_EXIT, now(r), thread_number(), static_cast<int64_t>(tensors.size() / 2)});
+      r.words.end(), {REC_EXIT, now(r), thread, static_cast<int64_t>(tensors.size() / 2)});
   r.words.insert(r.words.end(), tensors.begin(), tensors.end());
 }
 
@@ -449,7 +552,9 @@ int shim_record_stop(char** error) {
 int shim_record_operators(int on, char** error) {
   return shim::guard(error, [&] {
     operators_on = on != 0;
-    frames().clear();
+    auto& r = recorder();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.frames.clear();
   });
 }
 
@@ -459,6 +564,7 @@ int shim_record_drain(const int64_t** words, size_t* count, char** error) {
   return shim::guard(error, [&] {
     auto& r = recorder();
     std::lock_guard<std::mutex> lock(r.mutex);
+    TORCH_CHECK(!r.full, kFull);
     r.handed_over.clear();
     r.handed_over.swap(r.words);
     *words = r.handed_over.data();

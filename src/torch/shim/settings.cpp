@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/codegen/fuser/interface.h>
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/print_handler.h>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 #include <torch/version.h>
 
@@ -25,6 +26,8 @@ int shim_plain_executor(char** error) {
     torch::jit::overrideCanFuseOnCPU(false);
     torch::jit::overrideCanFuseOnGPU(false);
     torch::jit::setTensorExprFuserEnabled(false);
+    // What a model prints is nothing that a report says, and could be gigabytes.
+    torch::jit::setPrintHandler([](const std::string&) {});
   });
 }
 

@@ -21,7 +21,8 @@ void shim_free_text(char* text);
 const char* shim_libtorch_version(void);
 
 // ---- process-wide settings (settings.cpp)
-// One executor for all devices: no fusion, no profiling, no optimization that a first run would be needed for.
+// One executor for all devices: no fusion, no profiling, no optimization that a first run would be needed for. What
+// models print is dropped.
 int shim_plain_executor(char** error);
 // Opens libtorch_cuda.so. `found` is 0 where this libtorch has none.
 int shim_open_cuda(int* found, int* device_count, char** error);
@@ -36,8 +37,9 @@ int shim_module_train(shim_module* module, int on, char** error);
 // What nn.Module._apply does: children first, then own parameters, then own buffers; floating-point tensors also get
 // `scalar_type` where it is not negative. Views of one storage get a storage each, as in Python.
 int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error);
-// Calls back once per parameter and buffer, in named_parameters' and named_buffers' order.
-typedef void (*shim_tensor_visitor)(void* context, const char* name, int is_buffer, void* tensor);
+// Calls back once per parameter (kind 0) and buffer (1), in named_parameters' and named_buffers' order, and then for
+// every tensor that is a constant of the methods' code (2): a frozen module's weights are there.
+typedef void (*shim_tensor_visitor)(void* context, const char* name, int kind, void* tensor);
 int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* context, char** error);
 // JSON: {"class", "method", "returns", "arguments": [{"name", "type", "kind": {...}, "default"}]}, or *out = NULL where
 // there is no such method; then *methods lists those that exist.
@@ -86,9 +88,13 @@ int shim_values_wrap_number(shim_values* values, char** error);
 int shim_values_push_default(shim_values* values, shim_module* module, const char* method, size_t index, char** error);
 // Makes value `index` what the method's argument `index` wants, or says why it cannot be.
 int shim_values_fit(shim_values* values, shim_module* module, const char* method, size_t index, char** error);
-// Calls back for every tensor in the stack's values, with its path ("", "0", "out", "1.hidden").
+// Value `index` as `--input` writes it: `1x3:float32`, `0.5`, `none`, `[2x3:int64, true]`, cut where it is long.
+int shim_values_text(const shim_values* values, size_t index, char** out, char** error);
+// Calls back for every tensor in value `index`, or in all of the stack's where that is negative, with its path ("", "0",
+// "out", "1.hidden"); where there are several values, that begins with the value's number.
 typedef void (*shim_output_visitor)(void* context, const char* path, void* tensor);
-int shim_values_visit(const shim_values* values, shim_output_visitor visit, void* context, char** error);
+int shim_values_visit(
+    const shim_values* values, int64_t index, shim_output_visitor visit, void* context, char** error);
 // Calls an operator of the dispatcher with the stack as arguments; the stack then holds its results.
 int shim_values_call(shim_values* values, const char* op, const char* overload, char** error);
 
@@ -110,7 +116,7 @@ enum {
 };
 enum {
   ARG_NONE = 0,
-  ARG_TENSOR,     // sig, alloc (-1: none)
+  ARG_TENSOR,     // sig, alloc (-1: none); weights packed for a kernel stand as the tensor they hold, without memory
   ARG_INT,        // value
   ARG_DOUBLE,     // bits
   ARG_BOOL,       // value
@@ -124,7 +130,8 @@ int shim_record_stop(char** error);
 // Operators and modules are recorded only while this is on; allocations always.
 int shim_record_operators(int on, char** error);
 int64_t shim_record_now(void);
-// Hands over the words so far; they stay valid until the next call.
+// Hands over the words so far; they stay valid until the next call. An error where there was more to record than a
+// recording may hold.
 int shim_record_drain(const int64_t** words, size_t* count, char** error);
 // This tensor's metadata, and the allocation that holds its storage, -1 for none; may add REC_SIG and REC_EXTERN.
 int shim_record_tensor_of(const void* tensor, int64_t* sig, int64_t* alloc, char** error);

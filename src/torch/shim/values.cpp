@@ -149,13 +149,26 @@ std::vector<std::string> field_names(const c10::ivalue::Tuple& tuple) {
 
 } // namespace
 
-void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor& visit) {
+namespace {
+
+constexpr int kDeepest = 200;
+
+// Lists of numbers hold no tensors, and may be long.
+bool holds_no_tensors(const IValue& v) {
+  return v.isIntList() || v.isDoubleList() || v.isBoolList() || v.isComplexDoubleList();
+}
+
+void visit_at(const IValue& v, const std::string& path, const TensorVisitor& visit, int depth) {
+  TORCH_CHECK(depth < kDeepest, "a value of the model is nested more than ", kDeepest, " levels deep");
+  auto visit_tensors = [&](const IValue& inner, const std::string& inner_path, const TensorVisitor&) {
+    visit_at(inner, inner_path, visit, depth + 1);
+  };
   auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   if (v.isTensor()) {
     if (v.toTensor().defined()) {
       visit(path, v.toTensor());
     }
-  } else if (v.isList()) {
+  } else if (v.isList() && !holds_no_tensors(v)) {
     size_t i = 0;
     for (const auto& item : v.toListRef()) {
       visit_tensors(item, below(std::to_string(i++)), visit);
@@ -186,7 +199,91 @@ void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor
   }
 }
 
+} // namespace
+
+void visit_tensors(const IValue& v, const std::string& path, const TensorVisitor& visit) {
+  constexpr size_t kMost = 1000000;
+  size_t count = 0;
+  visit_at(
+      v, path,
+      [&](const std::string& at, const at::Tensor& t) {
+        TORCH_CHECK(++count <= kMost, "the model returned more than ", kMost, " tensors at once");
+        visit(at, t);
+      },
+      0);
+}
+
 } // namespace shim
+
+namespace {
+
+// A value as `--input` writes it.
+void write_spec(std::string& out, const IValue& v, int depth) {
+  constexpr size_t kLongest = 500;
+  if (out.size() > kLongest || depth > 8) {
+    out += "…";
+    return;
+  }
+  auto many = [&](char open, char close, size_t count, auto&& each) {
+    out += open;
+    for (size_t i = 0; i < count && out.size() <= kLongest; i++) {
+      out += i == 0 ? "" : ", ";
+      each(i);
+    }
+    out += out.size() > kLongest ? std::string("…") + close : std::string(1, close);
+  };
+  if (v.isTensor()) {
+    const auto& t = v.toTensor();
+    if (!t.defined()) {
+      out += "none";
+    } else if (t.is_nested()) {
+      out += "nested";
+    } else {
+      const char* between = "";
+      out += t.dim() == 0 ? "[]" : "";
+      for (int64_t size : t.sizes()) {
+        out += between + std::to_string(size);
+        between = "x";
+      }
+      out += ":" + c10::getDtypeNames(t.scalar_type()).first;
+    }
+  } else if (v.isNone()) {
+    out += "none";
+  } else if (v.isBool()) {
+    out += v.toBool() ? "true" : "false";
+  } else if (v.isString()) {
+    const auto& s = v.toStringRef();
+    out += s.size() > kLongest ? s.substr(0, kLongest) + "…" : s;
+  } else if (v.isList()) {
+    auto items = v.toList();
+    many('[', ']', items.size(), [&](size_t i) { write_spec(out, items.get(i), depth + 1); });
+  } else if (v.isTuple()) {
+    const auto& items = v.toTupleRef().elements();
+    many('(', ')', items.size(), [&](size_t i) { write_spec(out, items[i], depth + 1); });
+  } else if (v.isGenericDict()) {
+    auto dict = v.toGenericDict();
+    auto entry = dict.begin();
+    many('{', '}', dict.size(), [&](size_t) {
+      write_spec(out, entry->key(), depth + 1);
+      out += ": ";
+      write_spec(out, entry->value(), depth + 1);
+      ++entry;
+    });
+  } else if (v.isObject() || v.isCapsule() || v.isPyObject()) {
+    out += v.tagKind();
+  } else {
+    std::ostringstream number;
+    number.precision(15);
+    if (v.isDouble()) {
+      number << v.toDouble();
+    } else {
+      number << v;
+    }
+    out += number.str();
+  }
+}
+
+} // namespace
 
 shim_values* shim_values_new(void) { return new (std::nothrow) shim_values; }
 void shim_values_free(shim_values* values) { delete values; }
@@ -272,15 +369,30 @@ int shim_values_fit(shim_values* values, shim_module* module, const char* method
   });
 }
 
-int shim_values_visit(const shim_values* values, shim_output_visitor visit, void* context, char** error) {
+int shim_values_text(const shim_values* values, size_t index, char** out, char** error) {
   return shim::guard(error, [&] {
-    size_t i = 0;
-    for (const auto& value : values->stack) {
-      std::string root = values->stack.size() == 1 ? "" : std::to_string(i++);
+    std::string text;
+    write_spec(text, values->stack.at(index), 0);
+    *out = shim::text(text);
+  });
+}
+
+int shim_values_visit(
+    const shim_values* values, int64_t index, shim_output_visitor visit, void* context, char** error) {
+  return shim::guard(error, [&] {
+    auto each = [&](const IValue& value, const std::string& root) {
       shim::visit_tensors(value, root, [&](const std::string& path, const at::Tensor& t) {
         at::Tensor copy = t;
         visit(context, path.c_str(), &copy);
       });
+    };
+    if (index >= 0) {
+      each(values->stack.at(static_cast<size_t>(index)), "");
+      return;
+    }
+    size_t i = 0;
+    for (const auto& value : values->stack) {
+      each(value, values->stack.size() == 1 ? "" : std::to_string(i++));
     }
   });
 }

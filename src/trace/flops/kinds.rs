@@ -52,6 +52,7 @@ pub(super) fn rule(name: &str) -> Rule {
         "aten" => aten(base),
         "quantized" | "_quantized" => quantized(base),
         "mkldnn" | "mkl" => mkldnn(base),
+        "prepacked" | "mkldnn_prepacked" => prepacked(base),
         "onednn" if base.starts_with("linear_") && !base.contains("prepack") => {
             Rule::Formula(Formula::Packed)
         }
@@ -193,11 +194,26 @@ fn formula(base: &str) -> Option<Formula> {
     })
 }
 
-/// Packed weights tell their shapes to nobody; where input and output do, there is a formula.
+/// Packed weights stand in a trace as the tensor they hold, where they could be unpacked; a layer that needs only input
+/// and output has a formula without.
 fn quantized(base: &str) -> Rule {
     use Formula as F;
     if base.contains("prepack") || base.contains("unpack") || base.contains("offsets") {
         return Rule::Free;
+    }
+    // `conv2d_relu`, `conv2d_add_relu`, `conv_transpose3d_dynamic`; also what packed weights are asked for.
+    let conv = ["_dynamic", "_relu", "_add"]
+        .iter()
+        .fold(base, |name, suffix| {
+            name.strip_suffix(suffix).unwrap_or(name)
+        });
+    match conv {
+        "conv1d" | "conv2d" | "conv3d" => return Rule::Formula(F::Conv { transposed: false }),
+        "conv_transpose1d" | "conv_transpose2d" | "conv_transpose3d" => {
+            return Rule::Formula(F::Conv { transposed: true });
+        }
+        _ if base.starts_with("conv") => return Rule::Free,
+        _ => {}
     }
     match base {
         "linear"
@@ -230,6 +246,17 @@ fn quantized(base: &str) -> Rule {
                 Rule::Unknown
             }
         }
+    }
+}
+
+/// Layers whose weights a mobile or CPU library keeps in a form of its own.
+fn prepacked(base: &str) -> Rule {
+    match base {
+        "conv2d_clamp_run" | "conv2d_run" => Rule::Formula(Formula::Conv { transposed: false }),
+        "conv2d_transpose_clamp_run" => Rule::Formula(Formula::Conv { transposed: true }),
+        "linear_clamp_run" | "linear_run" => Rule::Formula(Formula::Packed),
+        _ if base.contains("prepack") => Rule::Free,
+        _ => Rule::Unknown,
     }
 }
 
@@ -446,11 +473,27 @@ mod tests {
             "aten::_fft_r2c",
             "aten::linalg_svd",
             "mylib::anything",
-            "quantized::conv2d",
+            "quantized::anything",
             "anything",
         ] {
             assert_eq!(rule(name), Rule::Unknown, "{name}");
         }
+        for name in [
+            "quantized::conv2d",
+            "quantized::conv1d_relu",
+            "quantized::conv3d_add_relu",
+            "prepacked::conv2d_clamp_run",
+        ] {
+            let conv = Formula::Conv { transposed: false };
+            assert_eq!(rule(name), Rule::Formula(conv), "{name}");
+        }
+        let transposed = Formula::Conv { transposed: true };
+        assert_eq!(
+            rule("quantized::conv_transpose2d_dynamic"),
+            Rule::Formula(transposed)
+        );
+        assert_eq!(rule("quantized::conv2d_prepack"), Rule::Free);
+        assert_eq!(rule("quantized::conv2d_stride"), Rule::Free);
         assert_eq!(
             rule("aten::addmm_"),
             Rule::Formula(Formula::MatMul { first: 1 })

@@ -1,0 +1,38 @@
+//! The engine as a child: it keeps stdout to itself, and does not outlive the front.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Takes stdout away from everything else in the process and hands it out: what libtorch or its libraries print goes to
+/// stderr, where it cannot be taken for the protocol. On Linux the engine also dies with its front, however that ends.
+pub(crate) fn begin() -> io::Result<File> {
+    die_with_front()?;
+    let own = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr().as_fd())?;
+    Ok(File::from(own))
+}
+
+/// Asks the kernel to kill this process when the front's thread that waits for it is gone; where that happened before
+/// it could be asked, there is nobody to work for.
+fn die_with_front() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use inspect_checkpoint::engine::FRONT_VARIABLE;
+        use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+        // Started by hand it has no front.
+        let Some(front) = std::env::var(FRONT_VARIABLE)
+            .ok()
+            .and_then(|front| front.parse().ok())
+            .and_then(Pid::from_raw)
+        else {
+            return Ok(());
+        };
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if getppid() != Some(front) {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        }
+    }
+    Ok(())
+}
