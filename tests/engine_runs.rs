@@ -341,14 +341,11 @@ fn inputs_of_a_file_are_whatever_they_are() {
     assert!(seen.iter().all(|(_, _, given)| *given));
 }
 
+/// How a number is written.
+type Encode = fn(f32) -> [u8; 4];
+
 /// A state_dict with the weights 1, 2, 3, 4 under a key, their bytes made by `bytes`.
-fn weights(
-    folder: &TempDir,
-    key: &str,
-    order: &str,
-    deflate: bool,
-    bytes: fn(f32) -> [u8; 4],
-) -> PathBuf {
+fn weights(folder: &TempDir, key: &str, order: &str, deflate: bool, bytes: Encode) -> PathBuf {
     let data: Vec<u8> = [1.0, 2.0, 3.0, 4.0].into_iter().flat_map(bytes).collect();
     let mut pickle = b"\x80\x02}U".to_vec();
     pickle.push(u8::try_from(key.len()).unwrap());
@@ -394,7 +391,7 @@ fn weights_of_every_storage_are_loaded() {
     let said = run(&path, &["--input", "2x3", "-q"]);
     assert_eq!(said.code, Some(3));
     assert!(said.stderr.contains("wrong weights"), "{}", said.stderr);
-    let cases: [(&str, &str, bool, fn(f32) -> [u8; 4]); 6] = [
+    let cases: [(&str, &str, bool, Encode); 6] = [
         ("w", "little", false, f32::to_le_bytes),
         ("w", "little", true, f32::to_le_bytes),
         ("w", "big", false, f32::to_be_bytes),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use inspect_checkpoint::report::{
-    RunAnalysis, RunOrder, RunReport, RunRowKind, RunView, RunViewOptions,
+    RunAnalysis, RunOrder, RunReport, RunRow, RunRowKind, RunView, RunViewOptions,
 };
 use inspect_checkpoint::trace::{
     Arg, Event, Header, PhaseName, TRACE_VERSION, TensorRef, Trace, TraceReader,
@@ -456,7 +456,7 @@ fn lists_are_sorted_and_cut() {
     let trace = trace("transformer_encoder");
     let run = RunAnalysis::new(&trace, &[]);
     let by_bytes = RunView::new(&run, &sorted(Some(RunOrder::Bytes), None));
-    let bytes: Vec<_> = by_bytes.rows.iter().map(|row| row.output_bytes()).collect();
+    let bytes: Vec<_> = by_bytes.rows.iter().map(RunRow::output_bytes).collect();
     assert!(bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
     let by_time = RunView::new(&run, &sorted(Some(RunOrder::Time), None));
     assert!(by_time.rows.is_sorted_by(|a, b| a.time_ns >= b.time_ns));

@@ -1,5 +1,7 @@
 //! A run as tables: modules, operators, phases.
 
+use std::fmt::Write as _;
+
 use super::exact::{OpReport, OpsReport, TensorShape};
 use super::text::work_text;
 use super::{MeasuredReport, RunRow, RunRowKind, RunView};
@@ -257,7 +259,7 @@ fn tensors_text(tensors: &[TensorShape<'_>]) -> String {
     let mut text = parts.join(", ");
     let more = tensors.len() - shown.len();
     if more > 0 {
-        text.push_str(&format!(" +{more}"));
+        let _ = write!(text, " +{more}");
     }
     text
 }
