@@ -20,6 +20,9 @@ pub const INFLATED_PER_BYTE: u64 = 20;
 /// ten thousand.
 pub const CODE_ITEMS: u64 = 400_000;
 
+/// Inflated size of a recording of GPU memory for every compressed byte: real ones compress 10 to 40 times.
+pub const RECORDING_PER_GZIP_BYTE: u64 = 100;
+
 /// Memo slots that are kept as a plain table; a pickle that names larger ones (they count up from 0 in every real
 /// one) is served from a map.
 pub const MEMO_TABLE_SLOTS: u64 = 1 << 24;

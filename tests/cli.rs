@@ -27,7 +27,6 @@ fn bad_usage() {
     check!("usage_no_file", run(&[]));
     check!("usage_unknown_option", run(&["x.pt", "--frobnicate"]));
     check!("usage_bad_spec", run(&["x.pt", "--input", "1x3:floaty"]));
-    check!("usage_train_without_input", run(&["x.pt", "--train"]));
     check!("usage_bad_regex", run(&["x.pt", "--filter", "("]));
 }
 

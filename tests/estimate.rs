@@ -349,3 +349,111 @@ fn sizes_that_nobody_knows_are_named() {
         ])
     );
 }
+
+/// VGG16 at 3x224x224, row by row as CS231n counts it: values of the output, weights without biases.
+const VGG16: [(&str, u64, u64); 21] = [
+    ("features.0", 3_211_264, 1_728),
+    ("features.2", 3_211_264, 36_864),
+    ("features.4", 802_816, 0),
+    ("features.5", 1_605_632, 73_728),
+    ("features.7", 1_605_632, 147_456),
+    ("features.9", 401_408, 0),
+    ("features.10", 802_816, 294_912),
+    ("features.12", 802_816, 589_824),
+    ("features.14", 802_816, 589_824),
+    ("features.16", 200_704, 0),
+    ("features.17", 401_408, 1_179_648),
+    ("features.19", 401_408, 2_359_296),
+    ("features.21", 401_408, 2_359_296),
+    ("features.23", 100_352, 0),
+    ("features.24", 100_352, 2_359_296),
+    ("features.26", 100_352, 2_359_296),
+    ("features.28", 100_352, 2_359_296),
+    ("features.30", 25_088, 0),
+    ("classifier.0", 4_096, 102_760_448),
+    ("classifier.3", 4_096, 16_777_216),
+    ("classifier.6", 1_000, 4_096_000),
+];
+
+#[test]
+fn the_rule_of_thumb_is_the_table_of_vgg16() {
+    if !simulated() {
+        return;
+    }
+    let args = [&IMAGE[..], &SIM, &["--train", "--optimizer", "adam"]].concat();
+    let report = report("vgg16.pt", &args, 0);
+    let product = |shape: &Value| -> u64 {
+        let sizes = shape.as_array().unwrap();
+        sizes.iter().map(|size| size.as_u64().unwrap()).product()
+    };
+    let find = |list: &str, key: &str, name: &str| -> Value {
+        let all = report[list].as_array().or(report["run"][list].as_array());
+        let found = all.unwrap().iter().find(|one| one[key] == name);
+        found.cloned().unwrap_or_else(|| panic!("no {name}"))
+    };
+    let input = 150_528;
+    let (mut values, mut weights) = (input, 0);
+    for (path, output, weight) in VGG16 {
+        let module = find("modules", "path", path);
+        assert_eq!(product(&module["outputs"][0]["shape"]), output, "{path}");
+        if weight > 0 {
+            let tensor = find("tensors", "name", &format!("{path}.weight"));
+            assert_eq!(tensor["numel"], weight, "{path}");
+        }
+        values += output;
+        weights += weight;
+    }
+    assert_eq!((values, weights), (15_237_608, 138_344_128));
+    let rule = &report["estimate"]["rule_of_thumb"];
+    assert_eq!(rule["parameters"], 4 * weights);
+    assert_eq!(rule["activations_forward"], 4 * values);
+    assert_eq!(rule["activations_backward"], 4 * values);
+    assert_eq!(rule["optimizer"], 3 * 4 * weights);
+    assert_eq!(rule["total"], 4 * 4 * weights + 2 * 4 * values);
+}
+
+/// Memory that runs out in the model's own code is out of memory, too.
+#[test]
+fn a_forward_that_does_not_fit_is_no_failure_of_the_model() {
+    if !simulated() {
+        return;
+    }
+    let args = ["--input", "600x3x224x224", "--memory", "2GiB"];
+    let output = inspect("resnet18.pt", &[&args[..], &SIM].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("CUDA out of memory"), "{stderr}");
+}
+
+/// The fallback's figures against the simulated device's.
+#[test]
+fn a_cpus_run_gives_nearly_the_same() {
+    if !simulated() {
+        return;
+    }
+    let adamw = ["--train", "--optimizer", "adamw"];
+    for (file, input, args) in [
+        ("resnet18.pt", "2x3x224x224", &[][..]),
+        ("resnet18.pt", "2x3x64x64", &adamw[..]),
+        ("mobilenet_v3_small.pt", "2x3x64x64", &adamw),
+        ("mlp.pt", "4x16", &adamw),
+        ("transformer_encoder.pt", "8x6x16", &adamw),
+    ] {
+        let args = [&["--input", input], args].concat();
+        let real = estimate(file, &[&args[..], &SIM].concat(), 0);
+        let ours = estimate(file, &[&args[..], &["--basis", "cpu-trace"]].concat(), 0);
+        assert_eq!(ours["basis"], "cpu-trace");
+        for key in ["peak_allocated_bytes", "peak_reserved_bytes"] {
+            let (ours, real) = (ours[key].as_f64().unwrap(), real[key].as_f64().unwrap());
+            assert!(
+                (ours / real - 1.0).abs() < 0.05,
+                "{file} {key}: {ours} {real}"
+            );
+        }
+    }
+    let output = inspect(
+        "mlp.pt",
+        &[&["--input", "4x16", "--basis", "cpu-trace"][..], &SIM].concat(),
+    );
+    assert_eq!(output.status.code(), Some(2));
+}

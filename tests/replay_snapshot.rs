@@ -58,10 +58,10 @@ fn example() -> Recording {
         devices: vec![DeviceRecording {
             device: 1,
             events,
-            segments: None,
+            ..DeviceRecording::default()
         }],
         stacks,
-        unknown_actions: Vec::new(),
+        ..Recording::default()
     }
 }
 

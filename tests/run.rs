@@ -322,6 +322,7 @@ fn long_trace(count: u32) -> Vec<Event> {
         libtorch_version: "2.11.0".into(),
         mode: "inference".into(),
         method: "forward".into(),
+        alloc_conf: None,
     };
     let mut events = vec![Event::Header(header)];
     let texts = ["aten::mm", "layers.0", "Linear", "aten::empty"];

@@ -270,7 +270,7 @@ proptest! {
     ) {
         let mut recording = Recording {
             settings: Some(settings.to_owned()),
-            devices: vec![DeviceRecording { device: 0, events, segments }],
+            devices: vec![DeviceRecording { device: 0, events, segments, unknown_requests: 0 }],
             ..Recording::default()
         };
         let options = ReplayOptions {

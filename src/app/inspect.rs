@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, simulated};
+use super::{Context, Exit, Failure, estimates, save, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
-use crate::cli::{DataUse, Inspect, ReportFormat, Show, SortKey};
+use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
+use crate::engine::protocol::Mode;
 use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
@@ -27,6 +28,7 @@ struct Looked<'a> {
 /// Looks at every file; a file that fails is reported and the others go on.
 pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Failure> {
     inspect.show.target.check()?;
+    save::check(&inspect.save, inspect.files.len())?;
     let mut worst = Exit::OK;
     let mut looked = Vec::new();
     for path in &inspect.files {
@@ -80,7 +82,8 @@ fn look<'a>(
     };
     read_all(&mut looked, inspect.show.data).map_err(|error| Failure::unreadable(path, error))?;
     let Some(plan) = &inspect.run else {
-        return Ok((looked, None));
+        let failure = without_run(&mut looked, inspect)?;
+        return Ok((looked, failure));
     };
     if distrust(&looked, inspect.trust).is_some() {
         // Said once, after the report.
@@ -100,6 +103,20 @@ fn look<'a>(
         Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
         Err(failure) => Ok((looked, Some(failure))),
     }
+}
+
+/// The estimate from the file alone, where a GPU or training was asked for. What is known may be too much already.
+fn without_run(looked: &mut Looked<'_>, inspect: &Inspect) -> Result<Option<Failure>, Failure> {
+    let asked = |gpu: &&GpuPlan| {
+        inspect.mode != Mode::Inference || gpu.profile_given || gpu.memory_bytes.is_some()
+    };
+    let Some(gpu) = inspect.gpu.as_ref().filter(asked) else {
+        return Ok(None);
+    };
+    let estimate = estimates::without_run(&looked.checkpoint, &inspect.mode, gpu)?;
+    let too_much = estimate.fits == Some(false);
+    looked.estimate = Some(estimate);
+    Ok(too_much.then(|| simulated::not_fitting(looked.path, None)))
 }
 
 /// The error for a file that must not be loaded.

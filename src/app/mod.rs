@@ -4,11 +4,15 @@
 //! which is shown here and nowhere else.
 
 mod doctor;
+mod estimates;
 mod exit;
+mod fit;
 mod inspect;
 mod interrupt;
+mod probe;
 mod replay;
 mod run;
+mod save;
 mod simulated;
 
 use std::ffi::OsString;
@@ -77,6 +81,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
 fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
     match command {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
+        Command::Fit(options) => fit::fit(&options, context),
         Command::Replay(options) => replay::replay(&options),
         Command::Doctor { json } => doctor::doctor(json, context),
         Command::Completions(shell) => completions(shell),

@@ -1,20 +1,14 @@
 //! `inspect replay FILE`: the memory model alone, on a PyTorch memory snapshot or a saved trace.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::{Exit, Failure};
 use crate::cli::{Replay, ReplayFormat};
-use crate::format::snapshot;
+use crate::format::recording;
 use crate::report::replay::{ReplayDocument, table};
 use crate::simulate::recording::Recording;
 use crate::simulate::replay::{ReplayOptions, replay as follow};
 use crate::source::Source;
-use crate::trace::TraceReader;
-
-/// What a saved trace begins with; a snapshot is a pickle and begins with its protocol.
-const TRACE_START: &[u8] = b"{\"header\"";
 
 /// Replays a recording and says what it shows.
 pub(super) fn replay(options: &Replay) -> Result<Exit, Failure> {
@@ -47,29 +41,17 @@ pub(super) fn replay(options: &Replay) -> Result<Exit, Failure> {
 fn read(path: &Path) -> Result<(Recording, u64, &'static str), Failure> {
     let source = Source::open(path).map_err(|error| Failure::new(Exit::INPUT, error))?;
     let bytes = source.bytes();
-    let size = bytes.len() as u64;
-    let failed = |error: anyhow::Error| {
-        Failure::new(
+    let (recording, format) = recording::read(bytes).map_err(|error| {
+        let hint = error.hint();
+        let error = anyhow::Error::new(error);
+        let failure = Failure::new(
             Exit::INPUT,
             error.context(format!("cannot replay `{}`", path.display())),
-        )
-    };
-    if bytes.starts_with(TRACE_START) {
-        let recording = trace(path).map_err(failed)?;
-        return Ok((recording, size, "inspect-trace"));
-    }
-    let recording = snapshot::read(bytes).map_err(|error| {
-        failed(error.into()).hint(
-            "expected what `torch.cuda.memory._dump_snapshot` writes, or a trace of `--save-trace`",
-        )
+        );
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
     })?;
-    Ok((recording, size, "torch-memory-snapshot"))
-}
-
-fn trace(path: &Path) -> Result<Recording, anyhow::Error> {
-    let mut reader = TraceReader::new();
-    for line in BufReader::new(File::open(path)?).lines() {
-        reader.line(&line?)?;
-    }
-    Ok(Recording::from_trace(&reader.finish()?))
+    Ok((recording, bytes.len() as u64, format.name()))
 }

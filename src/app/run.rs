@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use super::{Context, Exit, Failure, limited_options};
 use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
-use crate::cli::{Inspect, RunInputs, RunPlan, parse_json};
+use crate::cli::{EngineLimits, Inspect, RunInputs, RunPlan, parse_json};
 use crate::engine::protocol::{
-    Inputs, ModuleTensor, ModuleTensorRole, PROTOCOL, Progress, Request, RunRequest, Task,
+    Device, Inputs, ModuleTensor, ModuleTensorRole, PROTOCOL, Progress, Request, RunRequest, Task,
 };
 use crate::engine::{Answer, Observer, ask};
 use crate::tensor::DType;
@@ -63,12 +63,31 @@ pub(super) fn run(
     context: &Context,
     interrupted: &AtomicBool,
 ) -> Result<Ran, Failure> {
+    let gpu = inspect.gpu.as_ref();
+    let conf = gpu.and_then(|gpu| gpu.alloc_conf.clone());
+    run_with(request, conf, inspect.limits, context, interrupted)
+}
+
+/// The same without the rest of the command line; `alloc_conf` counts on a GPU only.
+pub(super) fn run_with(
+    mut request: RunRequest,
+    alloc_conf: Option<String>,
+    limits: EngineLimits,
+    context: &Context,
+    interrupted: &AtomicBool,
+) -> Result<Ran, Failure> {
+    let on_gpu = matches!(request.device, Device::Cuda(_));
+    request.alloc_conf = alloc_conf.filter(|_| on_gpu);
+    let mut options = limited_options(limits, 0);
+    if let Some(conf) = &request.alloc_conf {
+        let conf = ("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into());
+        options.env.push(conf);
+    }
     let request = Request {
         protocol: PROTOCOL,
         task: Task::Run(Box::new(request)),
-        threads: inspect.limits.threads,
+        threads: limits.threads,
     };
-    let options = limited_options(inspect.limits, 0);
     let mut collector = Collector {
         reader: TraceReader::new(),
         progress: context.ui.progress(),

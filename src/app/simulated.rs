@@ -7,15 +7,13 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, limited_options};
+use super::{Context, Exit, Failure, estimates, limited_options, save};
 use crate::checkpoint::{Checkpoint, Finding, Severity};
-use crate::cli::{EngineLimits, GpuPlan, Inspect, RunPlan};
-use crate::engine::protocol::{
-    Device, FailureKind, Gap, Mode, NotModelled, PROTOCOL, Progress, Request, RunRequest, Task,
-};
-use crate::engine::stand_ins::{AddressOrder, SimulatedDevice, StandIns};
+use crate::cli::{BasisArg, EngineLimits, GpuPlan, Inspect, RunPlan};
+use crate::engine::protocol::{Device, FailureKind, PROTOCOL, Progress, Request, RunRequest, Task};
+use crate::engine::stand_ins::{self, AddressOrder, SimulatedDevice, StandIns};
 use crate::engine::{Answer, EngineError, Observer, ask};
-use crate::estimate::{Estimate, Profile, Question, RuleOfThumb, optimizer_copies};
+use crate::estimate::{Estimate, Profile};
 use crate::trace::memory::MemoryTimeline;
 use crate::trace::{Trace, TraceReader, read_backs};
 use crate::ui::Stages as _;
@@ -80,7 +78,8 @@ pub(super) fn run(
     run_with(request, gpu, limits, capacity, progress, interrupted)
 }
 
-fn run_with(
+/// Runs `request` on a simulated device of so much memory, once.
+pub(super) fn run_with(
     request: &RunRequest,
     gpu: &GpuPlan,
     limits: EngineLimits,
@@ -100,6 +99,7 @@ fn run_with(
     }
     let mut request = request.clone();
     request.device = Device::CudaSim;
+    request.alloc_conf.clone_from(&gpu.alloc_conf);
     let request = Request {
         protocol: PROTOCOL,
         task: Task::Run(Box::new(request)),
@@ -150,77 +150,13 @@ fn device(profile: &Profile, capacity: u64) -> SimulatedDevice {
     }
 }
 
-/// The estimate from such a run.
-pub(super) fn estimate(
-    checkpoint: &Checkpoint,
-    request: &RunRequest,
-    gpu: &GpuPlan,
-    simulated: &Simulated,
-) -> Result<Estimate, Failure> {
-    let memory = MemoryTimeline::of(&simulated.trace);
-    let conf = gpu
-        .conf()
-        .map_err(|error| Failure::input(error.to_string()))?;
-    let copies = match &request.mode {
-        Mode::Inference => None,
-        Mode::Training { optimizer, .. } => Some(optimizer_copies(optimizer.name())),
-    };
-    let question = Question {
-        profile: Some(gpu.profile),
-        capacity_bytes: gpu.capacity_bytes(),
-        conf,
-        rule_of_thumb: RuleOfThumb::of(checkpoint, Some(&simulated.trace), copies),
-        not_modelled_functions: simulated
-            .answer
-            .iter()
-            .flat_map(|answer| &answer.done.not_modelled)
-            .map(not_modelled)
-            .collect(),
-        reads: simulated
-            .answer
-            .iter()
-            .flat_map(|answer| answer.done.reads.clone())
-            .collect(),
-        assumptions: assumptions(request),
-    };
-    Ok(Estimate::simulated(&simulated.trace, &memory, &question))
-}
-
-fn not_modelled(function: &NotModelled) -> String {
-    let gap = match function.gap {
-        Gap::Outputs => "its outputs are not modelled",
-        Gap::UnknownSize => "its size is known to NVIDIA's library only: taken as 0",
-        Gap::LowerBound => "its size is a lower bound",
-    };
-    format!("{} ({}): {gap}", function.function, function.library)
-}
-
-fn assumptions(request: &RunRequest) -> Vec<String> {
-    match &request.mode {
-        Mode::Inference => vec!["inference: eval mode, no gradients, one forward".to_owned()],
-        Mode::Training {
-            optimizer,
-            implementation,
-            loss,
-            steps,
-        } => vec![format!(
-            "training: {steps} step{}, loss {}, optimizer {} {}",
-            if *steps == 1 { "" } else { "s" },
-            loss.name(),
-            optimizer.name(),
-            implementation.map_or("as torch.optim runs it on CUDA (foreach)", |kind| kind
-                .name()),
-        )],
-    }
-}
-
 /// What came of the run or runs that were asked for.
 pub(super) struct Outcome {
     /// The run to report.
     pub(super) ran: Option<Ran>,
     /// The estimate.
     pub(super) estimate: Option<Estimate>,
-    /// Why there is no estimate, where one was wanted.
+    /// Why there is no estimate where one was wanted, or not the best there is.
     pub(super) no_estimate: Option<Finding>,
     /// What decides the exit code: a run that failed, a model that does not fit.
     pub(super) failure: Option<Failure>,
@@ -234,6 +170,13 @@ pub(super) fn run_both(
     inspect: &Inspect,
     context: &Context,
 ) -> Result<Outcome, Failure> {
+    let wants_cpu = inspect.gpu.as_ref().and_then(|gpu| gpu.basis) == Some(BasisArg::CpuTrace);
+    if wants_cpu && plan.device != Device::Cpu {
+        return Err(Failure::input(format!(
+            "`--basis cpu-trace` is made from a run on the CPU, not on `{}`",
+            plan.device
+        )));
+    }
     let request = run::request(path, checkpoint, plan, inspect.trust)?;
     context.interrupt.by_flag(|interrupted| {
         if plan.device == Device::CudaSim {
@@ -241,60 +184,125 @@ pub(super) fn run_both(
         }
         let Some(gpu) = &inspect.gpu else {
             let ran = run::run(request, inspect, context, interrupted)?;
+            let failure = save::write(&inspect.save, &ran.trace).err();
             return Ok(Outcome {
                 ran: Some(ran),
                 estimate: None,
                 no_estimate: None,
-                failure: None,
+                failure,
             });
         };
-        let (ran, simulated) = std::thread::scope(|scope| {
-            let request = &request;
-            let beside =
-                scope.spawn(move || run(request, gpu, inspect.limits, &mut |_| {}, interrupted));
-            let ran = run::run(request.clone(), inspect, context, interrupted);
-            (ran, beside.join())
-        });
-        let simulated = simulated.unwrap_or_else(|_| {
-            Err(Failure::new(
-                Exit::ENGINE,
-                anyhow::anyhow!("the thread of the simulated run panicked"),
-            ))
-        });
-        let ran = ran?;
-        let simulated = match simulated {
-            Ok(simulated) if simulated.reads_known() => Ok(simulated),
-            Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
-            // The CPU run knows what the model reads on the device: once more, with its answers.
-            _ => run(
-                &RunRequest {
-                    read_backs: read_backs(&ran.trace),
-                    ..request.clone()
-                },
-                gpu,
-                inspect.limits,
-                &mut |_| {},
-                interrupted,
-            ),
-        };
-        match simulated {
-            Ok(simulated) => {
-                let estimate = estimate(checkpoint, &request, gpu, &simulated)?;
-                let failure = does_not_fit(path, &estimate, &simulated);
-                Ok(Outcome {
-                    ran: Some(ran),
-                    estimate: Some(estimate),
-                    no_estimate: None,
-                    failure,
-                })
-            }
-            Err(failure) => Ok(Outcome {
+        let missing = stand_ins::unavailable().filter(|_| gpu.basis.is_none());
+        if request.device == Device::Cpu && (wants_cpu || missing.is_some()) {
+            let why = missing.map(instead);
+            let mut request = request;
+            request.mode = estimates::mode_on_cuda(&request.mode);
+            let ran = run::run(request.clone(), inspect, context, interrupted)?;
+            return from_cpu(checkpoint, &request, gpu, inspect, ran, why);
+        }
+        both(checkpoint, &request, gpu, inspect, context, interrupted)
+    })
+}
+
+/// The run that was asked for, and the one on the simulated device at the same time.
+fn both(
+    checkpoint: &Checkpoint,
+    request: &RunRequest,
+    gpu: &GpuPlan,
+    inspect: &Inspect,
+    context: &Context,
+    interrupted: &AtomicBool,
+) -> Result<Outcome, Failure> {
+    let (ran, simulated) = std::thread::scope(|scope| {
+        let beside =
+            scope.spawn(move || run(request, gpu, inspect.limits, &mut |_| {}, interrupted));
+        let ran = run::run(request.clone(), inspect, context, interrupted);
+        (ran, beside.join())
+    });
+    let simulated = simulated.unwrap_or_else(|_| {
+        Err(Failure::new(
+            Exit::ENGINE,
+            anyhow::anyhow!("the thread of the simulated run panicked"),
+        ))
+    });
+    let ran = ran?;
+    let simulated = match simulated {
+        Ok(simulated) if simulated.reads_known() => Ok(simulated),
+        Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
+        // The CPU run knows what the model reads on the device: once more, with its answers.
+        _ => run(
+            &RunRequest {
+                read_backs: read_backs(&ran.trace),
+                ..request.clone()
+            },
+            gpu,
+            inspect.limits,
+            &mut |_| {},
+            interrupted,
+        ),
+    };
+    match simulated {
+        Ok(simulated) => {
+            let mode = &request.mode;
+            let estimate = estimates::from_simulated(checkpoint, mode, gpu, &simulated)?;
+            // A real GPU's own trace says more than the simulated one's.
+            let real = matches!(request.device, Device::Cuda(_));
+            let trace = if real { &ran.trace } else { &simulated.trace };
+            let failure = save::write(&inspect.save, trace)
+                .err()
+                .or_else(|| does_not_fit(&request.file, &estimate, &simulated));
+            Ok(Outcome {
+                ran: Some(ran),
+                estimate: Some(estimate),
+                no_estimate: None,
+                failure,
+            })
+        }
+        Err(failure) if gpu.basis.is_none() && request.device == Device::Cpu => {
+            let why = Some(instead(&failure.one_line()));
+            from_cpu(checkpoint, request, gpu, inspect, ran, why)
+        }
+        Err(failure) => {
+            let not_saved = save::write(&inspect.save, &ran.trace).err();
+            Ok(Outcome {
                 ran: Some(ran),
                 estimate: None,
                 no_estimate: Some(no_estimate(&failure)),
-                failure: None,
-            }),
+                failure: not_saved,
+            })
         }
+    }
+}
+
+/// Why there is no run on the simulated device.
+fn instead(reason: &str) -> Finding {
+    Finding {
+        severity: Severity::Info,
+        code: "estimate-from-cpu",
+        location: String::new(),
+        message: format!("the GPU memory estimate is made from the CPU's run: {reason}"),
+    }
+}
+
+/// The estimate from a run on the CPU.
+fn from_cpu(
+    checkpoint: &Checkpoint,
+    request: &RunRequest,
+    gpu: &GpuPlan,
+    inspect: &Inspect,
+    ran: Ran,
+    why: Option<Finding>,
+) -> Result<Outcome, Failure> {
+    let (estimate, converted) = estimates::from_cpu(checkpoint, &request.mode, gpu, &ran.trace)?;
+    let fits = estimate.fits != Some(false) && converted.out_of_memory.is_none();
+    let failure = save::write(&inspect.save, &converted.trace)
+        .err()
+        .or_else(|| (!fits).then(|| not_fitting(&request.file, converted.out_of_memory)));
+    Ok(Outcome {
+        ran: Some(ran),
+        estimate: Some(estimate),
+        no_estimate: why,
+        failure,
     })
 }
 
@@ -314,8 +322,10 @@ fn alone(
     let mut progress = context.ui.progress();
     let mut show = |now: &Progress| progress.stage(&now.stage, now.done, now.total);
     let simulated = run(request, gpu, inspect.limits, &mut show, interrupted)?;
-    let estimate = estimate(checkpoint, request, gpu, &simulated)?;
-    let failure = does_not_fit(&request.file, &estimate, &simulated);
+    let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &simulated)?;
+    let failure = save::write(&inspect.save, &simulated.trace)
+        .err()
+        .or_else(|| does_not_fit(&request.file, &estimate, &simulated));
     let ran = simulated.answer.map(|answer| Ran {
         answer,
         trace: simulated.trace,
@@ -329,14 +339,17 @@ fn alone(
 }
 
 fn does_not_fit(path: &Path, estimate: &Estimate, simulated: &Simulated) -> Option<Failure> {
-    if estimate.fits != Some(false) && simulated.out_of_memory.is_none() {
-        return None;
-    }
+    let fits = estimate.fits != Some(false) && simulated.out_of_memory.is_none();
+    (!fits).then(|| not_fitting(path, simulated.out_of_memory.clone()))
+}
+
+/// The answer is no; `words` are the allocator's own where memory ran out.
+pub(super) fn not_fitting(path: &Path, words: Option<String>) -> Failure {
     let mut error = anyhow::anyhow!("`{}` does not fit", path.display());
-    if let Some(words) = &simulated.out_of_memory {
-        error = anyhow::Error::msg(words.clone()).context(error.to_string());
+    if let Some(words) = words {
+        error = anyhow::Error::msg(words).context(error.to_string());
     }
-    Some(Failure::new(Exit::NO, error))
+    Failure::new(Exit::NO, error)
 }
 
 fn no_estimate(failure: &Failure) -> Finding {

@@ -65,14 +65,70 @@ pub enum SpecError {
 
 /// Reads one SPEC of the command line.
 pub fn parse_argument(text: &str) -> Result<Argument, SpecError> {
-    let (name, value) = match text.split_once('=') {
-        Some((name, value)) if is_identifier(name) => (Some(name.to_owned()), value),
-        _ => (None, text),
-    };
+    let (name, value) = split_name(text);
     Ok(Argument {
-        name,
+        name: name.map(str::to_owned),
         value: InputValue::Spec(parse_spec(value)?),
     })
+}
+
+/// An argument with `B` for the batch, as typed for `inspect fit`; one without `B` is the same at every batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchArgument {
+    text: String,
+}
+
+impl BatchArgument {
+    /// The argument at one batch.
+    pub fn at(&self, batch: u64) -> Result<Argument, SpecError> {
+        let (name, value) = split_name(&self.text);
+        let end = value.find([':', '@']).unwrap_or(value.len());
+        let (dims, rest) = value.split_at(end);
+        let sizes: Vec<String> = dims
+            .split(['x', 'X', '×'])
+            .map(|size| match size {
+                "B" => batch.to_string(),
+                _ => size.to_owned(),
+            })
+            .collect();
+        let value = if self.has_batch() {
+            sizes.join("x") + rest
+        } else {
+            value.to_owned()
+        };
+        Ok(Argument {
+            name: name.map(str::to_owned),
+            value: InputValue::Spec(parse_spec(&value)?),
+        })
+    }
+
+    /// Whether it depends on the batch.
+    #[must_use]
+    pub fn has_batch(&self) -> bool {
+        let (_, value) = split_name(&self.text);
+        let dims = value.split([':', '@']).next().unwrap_or_default();
+        dims.split(['x', 'X', '×']).any(|size| size == "B")
+    }
+}
+
+impl std::str::FromStr for BatchArgument {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let argument = BatchArgument {
+            text: text.to_owned(),
+        };
+        argument.at(1)?;
+        Ok(argument)
+    }
+}
+
+/// The name that a SPEC may begin with, and the rest.
+fn split_name(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((name, value)) if is_identifier(name) => (Some(name), value),
+        _ => (None, text),
+    }
 }
 
 fn is_identifier(text: &str) -> bool {
@@ -271,6 +327,27 @@ fn json_value(value: &Value) -> Result<InputValue, SpecError> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_batch_is_filled_in() {
+        let dims = |text: &str, batch| {
+            let argument: BatchArgument = text.parse().unwrap();
+            match argument.at(batch).unwrap().value {
+                InputValue::Spec(spec) => spec.tensor.map(|tensor| tensor.dims),
+                _ => None,
+            }
+        };
+        assert_eq!(dims("Bx3x224x224", 7), Some(vec![7, 3, 224, 224]));
+        assert_eq!(dims("ids=Bx128:int64@0..30522", 2), Some(vec![2, 128]));
+        assert_eq!(dims("x=16xB", 5), Some(vec![16, 5]));
+        assert_eq!(dims("4x4", 5), Some(vec![4, 4]));
+        assert_eq!(dims("B", 5), Some(vec![5]));
+        assert_eq!(dims("mode=Box", 5), None);
+        assert!("Bx3:floaty".parse::<BatchArgument>().is_err());
+        let named: BatchArgument = "lr=0.5".parse().unwrap();
+        assert!(!named.has_batch());
+        assert_eq!(named.at(9), parse_argument("lr=0.5"));
+    }
+
     use super::*;
 
     fn tensor(text: &str) -> TensorSpec {

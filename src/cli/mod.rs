@@ -8,10 +8,10 @@ mod raw;
 mod resolve;
 mod values;
 
-pub use input::{SpecError, parse_argument, parse_json, parse_spec};
+pub use input::{BatchArgument, SpecError, parse_argument, parse_json, parse_spec};
 pub use raw::Cli;
 pub use resolve::{
-    Command, DataUse, EngineLimits, GpuPlan, Inspect, Replay, ReplayFormat, ReportFormat,
-    RunInputs, RunPlan, Show, SortKey,
+    BasisArg, Command, DataUse, EngineLimits, Fit, GpuPlan, Inspect, Replay, ReplayFormat,
+    ReportFormat, RunInputs, RunPlan, Save, Show, SortKey,
 };
 pub use values::{DurationArg, ParseDurationError};

@@ -7,8 +7,8 @@ use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use regex::Regex;
 
-use super::input::parse_argument;
-use super::resolve::{ReplayFormat, ReportFormat, SortKey};
+use super::input::{BatchArgument, parse_argument};
+use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
 use super::values::{DurationArg, parse_device, parse_dtype};
 use crate::engine::protocol::{Argument, Device, Loss, Optimizer, OptimizerImpl};
 use crate::estimate::Profile;
@@ -48,6 +48,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RawCommand {
+    /// Find the largest batch that fits into a GPU's memory.
+    Fit(Box<FitArgs>),
     /// Say what is installed: engine, libtorch, devices.
     Doctor(DoctorArgs),
     /// Replay a PyTorch memory snapshot or a saved trace on the memory model.
@@ -101,20 +103,61 @@ pub(super) struct InspectArgs {
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub(super) files: Vec<PathBuf>,
     #[command(flatten)]
+    pub(super) inputs: InputArgs,
+    #[command(flatten)]
     pub(super) run: RunArgs,
     #[command(flatten)]
     pub(super) gpu: GpuArgs,
+    #[command(flatten)]
+    pub(super) sim: SimArgs,
     #[command(flatten)]
     pub(super) limits: LimitArgs,
     #[command(flatten)]
     pub(super) show: ShowArgs,
 }
 
-/// What to run.
+/// `inspect fit`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("any_input").args(["inputs"]).multiple(true))]
+#[command(
+    group = ArgGroup::new("capacity").args(["memory", "profile"]).required(true).multiple(true),
+    override_usage = "inspect fit <FILE> --input <SPEC>... --memory <SIZE> [OPTIONS]"
+)]
+pub(super) struct FitArgs {
+    /// A TorchScript file.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// One argument of the model, as in a run, with `B` for the batch:
+    /// `Bx3x224x224`; once for each.
+    #[arg(
+        long = "input",
+        value_name = "SPEC",
+        required = true,
+        allow_hyphen_values = true
+    )]
+    pub(super) inputs: Vec<BatchArgument>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    #[command(flatten)]
+    pub(super) gpu: GpuArgs,
+    #[command(flatten)]
+    pub(super) limits: LimitArgs,
+    /// The report's format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) format: ReplayFormat,
+    /// Write the report to this file; `-` is stdout.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
+    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
+    pub(super) units: UnitsArg,
+}
+
+/// What the model is called with.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to run")]
 #[group(skip)]
-pub(super) struct RunArgs {
+pub(super) struct InputArgs {
     /// One argument of the model: `[NAME=]DIMS[:DTYPE][@FILL]`, a number, true,
     /// false, none or a text; once for each. `1x3x224x224`,
     /// `ids=1x128:int64@0..30522`, `[]:float32`.
@@ -129,11 +172,28 @@ pub(super) struct RunArgs {
     /// Print the method's schema.
     #[arg(long)]
     pub(super) signature: bool,
+    /// Where to run: cpu, cuda[:N] or cuda-sim.
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
+    pub(super) device: Device,
+    /// Save the trace of the run on the GPU, real or simulated (with --no-sim:
+    /// of the CPU's), for `inspect replay`.
+    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    pub(super) save_trace: Option<PathBuf>,
+    /// Save the GPU memory of the run as a PyTorch memory snapshot.
+    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    pub(super) save_snapshot: Option<PathBuf>,
+}
+
+/// How the model is run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to run")]
+#[group(skip)]
+pub(super) struct RunArgs {
     /// The method to call.
     #[arg(long, value_name = "NAME", default_value = "forward")]
     pub(super) method: String,
     /// Forward, backward and an optimizer step instead of inference.
-    #[arg(long, requires = "any_input")]
+    #[arg(long)]
     pub(super) train: bool,
     /// The optimizer, with torch.optim's defaults.
     #[arg(
@@ -166,9 +226,6 @@ pub(super) struct RunArgs {
     /// Run under autocast with this dtype.
     #[arg(long, value_name = "DTYPE", value_parser = parse_dtype, requires = "any_input")]
     pub(super) autocast: Option<DType>,
-    /// Where to run: cpu, cuda[:N] or cuda-sim.
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
-    pub(super) device: Device,
     /// Load this state_dict into the model before running.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
     pub(super) weights: Option<PathBuf>,
@@ -187,8 +244,18 @@ pub(super) struct GpuArgs {
     /// Settings of PyTorch's allocator, as in PYTORCH_ALLOC_CONF.
     #[arg(long, value_name = "CONF", value_parser = parse_alloc_conf)]
     pub(super) alloc_conf: Option<String>,
-    /// No run on the simulated CUDA device beside the CPU's.
-    #[arg(long, requires = "any_input")]
+    /// What the estimate is made from: libtorch's CUDA code on the simulated
+    /// device, or the CPU's run [default: the device, where there is one].
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(super) basis: Option<BasisArg>,
+}
+
+/// Whether there is an estimate.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "GPU memory")]
+pub(super) struct SimArgs {
+    /// No estimate: no run on the simulated CUDA device beside the CPU's.
+    #[arg(long, requires = "any_input", conflicts_with = "basis")]
     pub(super) no_sim: bool,
 }
 

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::raw::{Cli, GpuArgs, InspectArgs, RawCommand, ReplayArgs, RunArgs, ShowArgs, UnitsArg};
+use super::input::BatchArgument;
+use super::raw::{
+    Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, RunArgs,
+    ShowArgs, UnitsArg,
+};
 use crate::engine::protocol::{Argument, Device, Mode};
 use crate::estimate::{DEFAULT_PROFILE, Profile};
 use crate::simulate::{AllocConf, AllocConfError};
@@ -18,6 +22,8 @@ use crate::units::Units;
 pub enum Command {
     /// Look at checkpoints, and perhaps run one.
     Inspect(Box<Inspect>),
+    /// Find the largest batch that fits.
+    Fit(Box<Fit>),
     /// Replay a recording of GPU memory.
     Replay(Replay),
     /// Say what is installed.
@@ -50,6 +56,38 @@ pub struct Replay {
     pub units: Units,
 }
 
+/// `inspect fit FILE`.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    /// The TorchScript file.
+    pub file: PathBuf,
+    /// The arguments, with the batch open; at least one depends on it.
+    pub inputs: Vec<BatchArgument>,
+    /// How it is run; its inputs are filled in batch by batch.
+    pub run: RunPlan,
+    /// The GPU to fit into.
+    pub gpu: GpuPlan,
+    /// Limits of the engine.
+    pub limits: EngineLimits,
+    /// Accept dangerous files.
+    pub trust: bool,
+    /// The report's format.
+    pub format: ReplayFormat,
+    /// Where it goes.
+    pub target: Target,
+    /// How sizes are written.
+    pub units: Units,
+}
+
+/// What an estimate is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BasisArg {
+    /// The simulated CUDA device; without one there is no estimate.
+    CudaSim,
+    /// The run on the CPU, put through the memory model.
+    CpuTrace,
+}
+
 /// A replay's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReplayFormat {
@@ -66,6 +104,10 @@ pub struct Inspect {
     pub files: Vec<PathBuf>,
     /// How to run them, where that is wanted.
     pub run: Option<RunPlan>,
+    /// Inference or training, with a run or without.
+    pub mode: Mode,
+    /// Files for what a run recorded.
+    pub save: Save,
     /// Print the schema of this method.
     pub signature: Option<String>,
     /// The GPU that the estimate is for; `None` leaves the estimate out.
@@ -76,6 +118,22 @@ pub struct Inspect {
     pub trust: bool,
     /// What to show.
     pub show: Show,
+}
+
+/// Files for what a run recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Save {
+    /// The trace, as JSON lines.
+    pub trace: Option<Target>,
+    /// The GPU's memory, as a PyTorch memory snapshot.
+    pub snapshot: Option<Target>,
+}
+
+impl Save {
+    /// The files.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.trace.iter().chain(&self.snapshot)
+    }
 }
 
 /// One run of a model.
@@ -117,6 +175,8 @@ pub struct GpuPlan {
     pub memory_bytes: Option<u64>,
     /// Settings of PyTorch's allocator, already checked.
     pub alloc_conf: Option<String>,
+    /// What the estimate is made from; none is the best there is.
+    pub basis: Option<BasisArg>,
 }
 
 impl GpuPlan {
@@ -224,6 +284,7 @@ impl Cli {
     #[must_use]
     pub fn resolve(self) -> Command {
         match self.command {
+            Some(RawCommand::Fit(args)) => Command::Fit(Box::new(args.resolve())),
             Some(RawCommand::Replay(args)) => Command::Replay(args.resolve()),
             Some(RawCommand::Doctor(args)) => Command::Doctor { json: args.json },
             Some(RawCommand::Completions { shell }) => Command::Completions(shell),
@@ -236,14 +297,23 @@ impl InspectArgs {
     fn resolve(self) -> Inspect {
         Inspect {
             files: self.files,
-            signature: self.run.signature.then(|| self.run.method.clone()),
-            run: self.run.resolve(),
-            gpu: self.gpu.resolve(),
-            limits: EngineLimits {
-                timeout: self.limits.timeout.map(|timeout| timeout.0),
-                memory_bytes: self.limits.memory_limit.map(|limit| limit.0),
-                threads: self.limits.threads,
+            signature: self.inputs.signature.then(|| self.run.method.clone()),
+            mode: self.run.mode(),
+            save: Save {
+                trace: self
+                    .inputs
+                    .save_trace
+                    .clone()
+                    .map(|path| target(Some(path))),
+                snapshot: self
+                    .inputs
+                    .save_snapshot
+                    .clone()
+                    .map(|path| target(Some(path))),
             },
+            run: self.inputs.resolve(self.run),
+            gpu: (!self.sim.no_sim).then(|| self.gpu.resolve()),
+            limits: self.limits.resolve(),
             trust: self.limits.trust,
             show: self.show.resolve(),
         }
@@ -251,44 +321,80 @@ impl InspectArgs {
 }
 
 impl GpuArgs {
-    fn resolve(self) -> Option<GpuPlan> {
-        let default = Profile::find(DEFAULT_PROFILE).ok()?;
-        (!self.no_sim).then(|| GpuPlan {
-            profile: self.profile.unwrap_or(default),
+    fn resolve(self) -> GpuPlan {
+        GpuPlan {
+            profile: self.profile.unwrap_or(&DEFAULT_PROFILE),
             profile_given: self.profile.is_some(),
             memory_bytes: self.memory.map(|size| size.0),
             alloc_conf: self.alloc_conf,
-        })
+            basis: self.basis,
+        }
     }
 }
 
-impl RunArgs {
+impl LimitArgs {
+    fn resolve(&self) -> EngineLimits {
+        EngineLimits {
+            timeout: self.timeout.as_ref().map(|timeout| timeout.0),
+            memory_bytes: self.memory_limit.as_ref().map(|limit| limit.0),
+            threads: self.threads,
+        }
+    }
+}
+
+impl InputArgs {
     /// `None` without inputs.
-    fn resolve(self) -> Option<RunPlan> {
+    fn resolve(self, run: RunArgs) -> Option<RunPlan> {
         let inputs = match (self.inputs, self.inputs_file) {
             (_, Some(file)) => RunInputs::File(file),
             (specs, None) if specs.is_empty() => return None,
             (specs, None) => RunInputs::Specs(specs),
         };
-        let mode = if self.train {
-            Mode::Training {
-                optimizer: self.optimizer,
-                implementation: self.optimizer_impl,
-                loss: self.loss,
-                steps: self.steps,
-            }
-        } else {
-            Mode::Inference
-        };
-        Some(RunPlan {
+        Some(run.resolve(inputs, self.device))
+    }
+}
+
+impl RunArgs {
+    fn mode(&self) -> Mode {
+        if !self.train {
+            return Mode::Inference;
+        }
+        Mode::Training {
+            optimizer: self.optimizer,
+            implementation: self.optimizer_impl,
+            loss: self.loss,
+            steps: self.steps,
+        }
+    }
+
+    fn resolve(self, inputs: RunInputs, device: Device) -> RunPlan {
+        RunPlan {
             inputs,
+            mode: self.mode(),
             method: self.method,
-            mode,
-            device: self.device,
+            device,
             cast: self.cast,
             autocast: self.autocast,
             weights: self.weights,
-        })
+        }
+    }
+}
+
+impl FitArgs {
+    fn resolve(self) -> Fit {
+        Fit {
+            file: self.file,
+            inputs: self.inputs,
+            run: self
+                .run
+                .resolve(RunInputs::Specs(Vec::new()), Device::CudaSim),
+            gpu: self.gpu.resolve(),
+            limits: self.limits.resolve(),
+            trust: self.limits.trust,
+            format: self.format,
+            target: target(self.output),
+            units: units(self.units),
+        }
     }
 }
 
@@ -408,7 +514,12 @@ mod tests {
     fn contradictions_are_clap_errors() {
         for args in [
             &["a.pt", "--input", "1x3", "--inputs", "x.pt"][..],
-            &["a.pt", "--train"],
+            &["a.pt", "--optimizer", "adam"],
+            &["a.pt", "--save-trace", "t"],
+            &["a.pt", "--input", "1x3", "--no-sim", "--basis", "cpu-trace"],
+            &["fit", "a.pt", "--input", "Bx3"],
+            &["fit", "a.pt", "--memory", "8GiB"],
+            &["fit", "a.pt", "--input", "Bx3:floaty", "--memory", "8GiB"],
             &["a.pt", "--input", "1x3", "--optimizer", "adam"],
             &["a.pt", "--ops"],
             &["a.pt", "-q", "-v"],

@@ -6,19 +6,29 @@
 //!
 //! The estimate serializes exactly as the JSON contract's `estimate`.
 
+pub mod cpu_trace;
+pub mod fit;
+mod optimizer;
 mod orders;
+mod peak;
+mod phase;
 pub mod profile;
 pub mod rule_of_thumb;
+mod without_run;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+pub use optimizer::{OPTIMIZERS, OptimizerState};
 pub use orders::{Modelled, model};
+pub use peak::{AtPeak, LiveTensor};
+pub use phase::PhaseFigures;
 pub use profile::{DEFAULT_PROFILE, PROFILES, Profile, UnknownProfile};
-pub use rule_of_thumb::{RuleOfThumb, optimizer_copies};
+pub use rule_of_thumb::RuleOfThumb;
+pub use without_run::Training;
 
 use crate::simulate::{AllocConf, DeviceLimits, Placement};
-use crate::trace::memory::{CATEGORIES, MemoryTimeline, Peak, PhaseMemory, Place};
-use crate::trace::{Category, Reads, Trace};
+use crate::trace::memory::{MemoryTimeline, PhaseMemory};
+use crate::trace::{Reads, Trace};
 
 /// What an estimate was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,91 +42,6 @@ pub enum Basis {
     TraceFile,
     /// No run: weights, gradients and optimizer state only.
     Static,
-}
-
-/// One phase, as reports show it. Bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PhaseEstimate {
-    /// `load`, `inputs`, `forward`, `backward`, `optimizer`.
-    pub name: &'static str,
-    /// Training step.
-    pub step: Option<u32>,
-    /// Requested when it began.
-    pub start_requested_bytes: u64,
-    /// Highest requested.
-    pub peak_requested_bytes: u64,
-    /// Highest allocated.
-    pub peak_allocated_bytes: u64,
-    /// Highest active.
-    pub peak_active_bytes: Option<u64>,
-    /// Highest reserved.
-    pub peak_reserved_bytes: Option<u64>,
-    /// Requested when it ended.
-    pub end_requested_bytes: u64,
-}
-
-impl PhaseEstimate {
-    /// A phase of a timeline.
-    #[must_use]
-    pub fn of(phase: &PhaseMemory) -> PhaseEstimate {
-        PhaseEstimate {
-            name: phase.name.name(),
-            step: phase.step,
-            start_requested_bytes: phase.requested.start,
-            peak_requested_bytes: phase.requested.peak,
-            peak_allocated_bytes: phase.allocated.peak,
-            peak_active_bytes: phase.active.map(|span| span.peak),
-            peak_reserved_bytes: phase.reserved.map(|span| span.peak),
-            end_requested_bytes: phase.requested.end,
-        }
-    }
-}
-
-/// Something alive at the peak.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct LiveTensor {
-    /// Requested bytes.
-    pub bytes: u64,
-    /// What it was for.
-    #[serde(serialize_with = "category_name")]
-    pub category: Category,
-    /// The parameter, buffer or input, by name.
-    pub name: Option<String>,
-    /// The module that made it.
-    pub module: Option<String>,
-    /// The operator that made it.
-    pub op: Option<String>,
-    /// Shape of the first tensor seen in it.
-    pub shape: Option<Vec<u64>>,
-    /// Its dtype.
-    pub dtype: Option<String>,
-}
-
-/// The moment of peak allocated memory. Categories are requested bytes; with `rounding` and `cached_free` they add up to
-/// `reserved_bytes`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AtPeak {
-    /// Phase.
-    pub phase: Option<&'static str>,
-    /// Training step.
-    pub step: Option<u32>,
-    /// Outermost operator.
-    pub op: Option<String>,
-    /// Module.
-    pub module: Option<String>,
-    /// Number of the event in the trace.
-    pub event: usize,
-    /// Requested bytes by category, every category.
-    #[serde(flatten, serialize_with = "categories")]
-    pub categories: Vec<(Category, u64)>,
-    /// Allocated minus requested.
-    pub rounding: u64,
-    /// Reserved minus allocated; unknown where there is no caching allocator.
-    pub cached_free: Option<u64>,
-    /// Reserved at that moment.
-    pub reserved_bytes: Option<u64>,
-    /// Everything that was alive, largest first.
-    pub live: Vec<LiveTensor>,
 }
 
 /// A range of reserved memory, and why it is one.
@@ -153,7 +78,7 @@ pub struct Estimate {
     /// `expected` or `safe`.
     pub bound: &'static str,
     /// Phases in order.
-    pub phases: Vec<PhaseEstimate>,
+    pub phases: Vec<PhaseFigures>,
     /// The phase with the highest allocated bytes.
     pub peak_phase: Option<&'static str>,
     /// Highest requested.
@@ -199,6 +124,8 @@ pub struct Question<'a> {
     pub not_modelled_functions: Vec<String>,
     /// Operators that read values of the device.
     pub reads: Vec<Reads>,
+    /// Operators whose memory on CUDA has no rule.
+    pub ops_without_rule: u64,
     /// Assumptions of the run itself (loss, optimizer, seed).
     pub assumptions: Vec<String>,
 }
@@ -208,9 +135,14 @@ pub struct Question<'a> {
 const VALUE_DEPENDENT: [&str; 2] = ["aten::_unique", "torchvision::nms"];
 
 impl Estimate {
-    /// The estimate from a run on the simulated CUDA device.
+    /// The estimate from a run on a CUDA device: the simulated one, or what a CPU's run becomes on one.
     #[must_use]
-    pub fn simulated(trace: &Trace, memory: &MemoryTimeline, question: &Question<'_>) -> Estimate {
+    pub fn of_run(
+        basis: Basis,
+        trace: &Trace,
+        memory: &MemoryTimeline,
+        question: &Question<'_>,
+    ) -> Estimate {
         let interval = address_range(trace, &question.conf, memory.peak_reserved);
         let context = question.profile.and_then(|profile| profile.context_bytes);
         let out_of_memory = memory.out_of_memory > 0;
@@ -227,15 +159,12 @@ impl Estimate {
         };
         let peak_of =
             |figure: fn(&PhaseMemory) -> Option<u64>| memory.phases.iter().filter_map(figure).max();
-        let at_peak = memory
-            .peak
-            .as_ref()
-            .map(|peak| at_peak(trace, memory, peak));
+        let at_peak = AtPeak::of(trace, memory);
         Estimate {
-            basis: Basis::CudaSim,
+            basis,
             profile: question.profile.map(|profile| profile.name.to_owned()),
             bound: "expected",
-            phases: memory.phases.iter().map(PhaseEstimate::of).collect(),
+            phases: memory.phases.iter().map(PhaseFigures::of).collect(),
             peak_phase: at_peak.as_ref().and_then(|peak| peak.phase),
             peak_requested_bytes: peak_of(|phase| Some(phase.requested.peak)),
             peak_allocated_bytes: peak_of(|phase| Some(phase.allocated.peak)),
@@ -253,7 +182,7 @@ impl Estimate {
             assumptions: assumptions(trace, question),
             coverage: Coverage {
                 ops: u64::from(trace.op_count),
-                ops_without_memory_record: 0,
+                ops_without_memory_record: question.ops_without_rule,
                 value_dependent_ops: value_dependent(trace, &question.reads),
                 not_modelled_functions: question.not_modelled_functions.clone(),
             },
@@ -310,15 +239,21 @@ fn assumptions(trace: &Trace, question: &Question<'_>) -> Vec<String> {
             answered.join(", ")
         ));
     }
-    match question.profile {
-        Some(profile) if profile.context_bytes.is_none() => all.push(format!(
+    all.extend(context_text(question.profile));
+    all
+}
+
+/// Where the size of a card's CUDA context comes from, or that it is not known.
+#[must_use]
+pub fn context_text(profile: Option<&Profile>) -> Option<String> {
+    let profile = profile?;
+    Some(match profile.context_bytes {
+        None => format!(
             "the CUDA context of {} is not known and not included",
             profile.title
-        )),
-        Some(profile) => all.push(format!("CUDA context: {}", profile.context_source)),
-        None => {}
-    }
-    all
+        ),
+        Some(_) => format!("CUDA context: {}", profile.context_source),
+    })
 }
 
 /// Those whose values nobody knew, of the model and its backward pass.
@@ -331,83 +266,4 @@ fn value_dependent(trace: &Trace, reads: &[Reads]) -> Vec<String> {
         .map(|reads| reads.op.clone())
         .chain(unwatched.map(str::to_owned))
         .collect()
-}
-
-fn at_peak(trace: &Trace, memory: &MemoryTimeline, peak: &Peak) -> AtPeak {
-    let phase = peak.place.phase.and_then(|index| memory.phases.get(index));
-    let text = |id: Option<u32>| id.map(|id| op_name(trace, id));
-    AtPeak {
-        phase: phase.map(|phase| phase.name.name()),
-        step: phase.and_then(|phase| phase.step),
-        op: text(peak.place.op),
-        module: text(peak.place.module),
-        event: peak.event,
-        categories: memory.categories_at_peak(),
-        rounding: peak.allocated.saturating_sub(peak.requested),
-        cached_free: peak
-            .reserved
-            .map(|reserved| reserved.saturating_sub(peak.allocated)),
-        reserved_bytes: peak.reserved,
-        live: peak
-            .live
-            .iter()
-            .filter_map(|id| live(trace, memory, *id))
-            .collect(),
-    }
-}
-
-/// An operator's or autograd node's name, without the words that libtorch's engine puts before a node.
-fn op_name(trace: &Trace, id: u32) -> String {
-    let name = trace.text(id);
-    let node = name.strip_prefix("autograd::engine::evaluate_function: ");
-    node.unwrap_or(name).to_owned()
-}
-
-fn live(trace: &Trace, memory: &MemoryTimeline, id: u32) -> Option<LiveTensor> {
-    let life = memory.allocations.get(id as usize)?;
-    let Place { op, module, .. } = life.place;
-    let sig = life.sig.and_then(|sig| trace.sigs.get(sig as usize));
-    Some(LiveTensor {
-        bytes: life.bytes,
-        category: life.category,
-        name: life.name.clone(),
-        module: module.map(|id| trace.text(id).to_owned()),
-        op: op.map(|id| op_name(trace, id)),
-        shape: sig.map(|sig| sig.shape.clone()),
-        dtype: sig.map(|sig| sig.dtype.clone()),
-    })
-}
-
-/// A category's name in reports.
-#[must_use]
-pub fn category_label(category: Category) -> &'static str {
-    match category {
-        Category::Parameters => "parameters",
-        Category::Buffers => "buffers",
-        Category::Inputs => "inputs",
-        Category::Activations => "activations",
-        Category::Gradients => "gradients",
-        Category::OptimizerState => "optimizer_state",
-        Category::Temporaries => "temporaries",
-        Category::Workspaces => "workspaces",
-        Category::Other => "other",
-    }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
-)]
-fn category_name<S: Serializer>(category: &Category, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(category_label(*category))
-}
-
-fn categories<S: Serializer>(sums: &[(Category, u64)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(CATEGORIES.iter().map(|category| {
-        let bytes = sums
-            .iter()
-            .find(|sum| sum.0 == *category)
-            .map_or(0, |sum| sum.1);
-        (category_label(*category), bytes)
-    }))
 }

@@ -1,8 +1,14 @@
 //! GPUs by name: what the simulated device needs to know of a card, with the source of each number.
 //!
-//! Compute capability, multiprocessors and memory size are NVIDIA's published figures. The CUDA context is outside
-//! PyTorch's allocator: what public measurements show with lazy loading (CUDA 11.7 and later), plus or minus some ten
-//! MiB, or unknown.
+//! The CUDA context is outside PyTorch's allocator: what public measurements show with lazy loading (CUDA 11.7 and
+//! later), plus or minus some ten MiB, or unknown.
+//!
+//! | number | source |
+//! |---|---|
+//! | compute capability | NVIDIA's list of CUDA GPUs, developer.nvidia.com/cuda-gpus |
+//! | multiprocessors | NVIDIA's whitepaper of the card's architecture, see [`Profile::multiprocessor_source`] |
+//! | memory | what nvidia-smi reports for the card |
+//! | context | see [`Profile::context_source`] |
 
 const MIB: u64 = 1 << 20;
 
@@ -23,6 +29,24 @@ pub struct Profile {
     pub context_bytes: Option<u64>,
     /// Where the context's size comes from.
     pub context_source: &'static str,
+}
+
+impl Profile {
+    /// Where the number of multiprocessors comes from.
+    #[must_use]
+    pub fn multiprocessor_source(&self) -> &'static str {
+        match self.compute_capability {
+            (7, 0) => "NVIDIA Tesla V100 GPU Architecture, WP-08608",
+            (7, 5) => "NVIDIA Turing GPU Architecture, WP-09183",
+            (8, 0) => "NVIDIA A100 Tensor Core GPU Architecture",
+            (8, 6) => "NVIDIA Ampere GA102 GPU Architecture, and the cards' data sheets",
+            (8, 9) => "NVIDIA Ada GPU Architecture, and the cards' data sheets",
+            (9, 0) => "NVIDIA H100 Tensor Core GPU Architecture, and the H200's data sheet",
+            (10, 0) => "NVIDIA Blackwell Architecture Technical Brief",
+            (12, 0) => "NVIDIA RTX Blackwell GPU Architecture, and the cards' data sheets",
+            _ => "not published",
+        }
+    }
 }
 
 const fn card(
@@ -89,14 +113,7 @@ pub const PROFILES: &[Profile] = &[
     card("rtx-4060", "GeForce RTX 4060", (8, 9), 24, 8_188, None),
     card("rtx-4070", "GeForce RTX 4070", (8, 9), 46, 12_282, None),
     card("rtx-4080", "GeForce RTX 4080", (8, 9), 76, 16_376, None),
-    card(
-        "rtx-4090",
-        "GeForce RTX 4090",
-        (8, 9),
-        128,
-        24_564,
-        Some(468),
-    ),
+    DEFAULT_PROFILE,
     card(
         "rtx-6000-ada",
         "RTX 6000 Ada Generation",
@@ -131,7 +148,14 @@ pub const PROFILES: &[Profile] = &[
 ];
 
 /// The card that estimates are for when nothing else is said: a common one with 24 GB.
-pub const DEFAULT_PROFILE: &str = "rtx-4090";
+pub const DEFAULT_PROFILE: Profile = card(
+    "rtx-4090",
+    "GeForce RTX 4090",
+    (8, 9),
+    128,
+    24_564,
+    Some(468),
+);
 
 /// Why a profile was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -175,16 +199,26 @@ mod tests {
                 .count();
             assert_eq!(alike, 1, "{}", profile.name);
         }
-        assert!(Profile::find(DEFAULT_PROFILE).is_ok());
         let error = Profile::find("rtx-9999").unwrap_err();
         assert!(error.to_string().contains("rtx-4090"));
     }
 
     #[test]
+    fn every_number_has_a_source() {
+        for profile in PROFILES {
+            assert!(
+                profile.multiprocessor_source().starts_with("NVIDIA"),
+                "{}",
+                profile.name
+            );
+            let known = profile.context_source != "not published";
+            assert_eq!(known, profile.context_bytes.is_some(), "{}", profile.name);
+        }
+    }
+
+    #[test]
     fn the_default_is_a_24_gb_card() {
-        let total = Profile::find(DEFAULT_PROFILE)
-            .map(|p| p.total_bytes)
-            .unwrap();
+        let total = DEFAULT_PROFILE.total_bytes;
         assert!((23 << 30..=24 << 30).contains(&total));
     }
 }

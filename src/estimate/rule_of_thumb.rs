@@ -31,7 +31,7 @@ pub struct RuleOfThumb {
 }
 
 impl RuleOfThumb {
-    /// Adds up the method; `copies` is [`optimizer_copies`], none for inference.
+    /// Adds up the method; `copies` is [`super::OptimizerState::copies`], none for inference.
     #[must_use]
     pub fn of(checkpoint: &Checkpoint, trace: Option<&Trace>, copies: Option<u64>) -> RuleOfThumb {
         let parameters = parameter_bytes(checkpoint);
@@ -51,16 +51,6 @@ impl RuleOfThumb {
             optimizer,
             total,
         }
-    }
-}
-
-/// Copies of the parameters that an optimizer needs besides the parameters: gradients, momentum, moments.
-#[must_use]
-pub fn optimizer_copies(optimizer: &str) -> u64 {
-    match optimizer {
-        "adam" | "adamw" => 3,
-        "sgd" => 1,
-        _ => 2,
     }
 }
 
@@ -216,12 +206,5 @@ mod tests {
             }
             assert_eq!(layer_output_bytes(&reader.finish().unwrap()), bytes);
         }
-    }
-
-    #[test]
-    fn copies_of_the_parameters() {
-        assert_eq!(optimizer_copies("sgd"), 1);
-        assert_eq!(optimizer_copies("sgd-momentum"), 2);
-        assert_eq!(optimizer_copies("adamw"), 3);
     }
 }

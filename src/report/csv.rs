@@ -7,10 +7,8 @@
 use std::io::{self, Write};
 
 use super::tree::cast_bytes;
-use super::{
-    Document, OpReport, PhaseReport, Render, RunRow, RunRowKind, TensorReport, TensorShape,
-};
-use crate::estimate::PhaseEstimate;
+use super::{Document, OpReport, Render, RunRow, RunRowKind, TensorReport, TensorShape};
+use crate::estimate::PhaseFigures;
 use crate::tensor::DType;
 use crate::trace::flops::Work;
 
@@ -125,11 +123,11 @@ fn run(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     let run = document.report.run.as_ref();
     let measured = run.and_then(|run| run.measured.as_ref());
-    for phase in measured.iter().flat_map(|measured| &measured.phases) {
-        write(measured_phase(phase))?;
+    for one in measured.iter().flat_map(|measured| &measured.phases) {
+        write(phase("measured", one))?;
     }
-    for phase in document.report.estimate.iter().flat_map(|one| &one.phases) {
-        write(estimated_phase(phase))?;
+    for one in document.report.estimate.iter().flat_map(|one| &one.phases) {
+        write(phase("estimate", one))?;
     }
     Ok(())
 }
@@ -250,26 +248,10 @@ fn operator(op: &OpReport<'_>) -> RunFields {
     }
 }
 
-fn measured_phase(phase: &PhaseReport) -> RunFields {
+/// A phase, `measured` or of the `estimate`.
+fn phase(row: &'static str, phase: &PhaseFigures) -> RunFields {
     RunFields {
-        row: "measured",
-        phase: phase.name.to_owned(),
-        step: number(phase.step),
-        memory: [
-            phase.start_requested_bytes.to_string(),
-            phase.peak_requested_bytes.to_string(),
-            phase.peak_allocated_bytes.to_string(),
-            phase.peak_active_bytes.to_string(),
-            number(phase.peak_reserved_bytes),
-            phase.end_requested_bytes.to_string(),
-        ],
-        ..RunFields::default()
-    }
-}
-
-fn estimated_phase(phase: &PhaseEstimate) -> RunFields {
-    RunFields {
-        row: "estimate",
+        row,
         phase: phase.name.to_owned(),
         step: number(phase.step),
         memory: [

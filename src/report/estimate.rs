@@ -7,8 +7,9 @@ use super::Table;
 use super::grid::{Fact, Grid, numbers, phase_text, words};
 use super::layout::shape_text;
 use super::text_table::{Cell, Fit, Look};
-use crate::estimate::{AtPeak, Basis, Estimate, LiveTensor, PhaseEstimate, category_label};
+use crate::estimate::{AtPeak, Basis, Estimate, LiveTensor, PhaseFigures};
 use crate::text::escape;
+use crate::trace::Category;
 use crate::units::Units;
 
 /// Tensors alive at the peak that are shown one by one.
@@ -37,10 +38,10 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
     let (verdict, look) = verdict_text(estimate, units);
     let mut facts = vec![Fact::new("GPU", verdict, look)];
     if let Some(text) = fits_text(estimate, units) {
-        let look = if estimate.fits == Some(true) {
-            Look::Good
-        } else {
-            Look::Bad
+        let look = match estimate.fits {
+            Some(true) => Look::Good,
+            Some(false) => Look::Bad,
+            None => Look::Warn,
         };
         facts.push(Fact::new("Fits", text, look));
     }
@@ -54,7 +55,9 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
         facts.push(Fact::new("Range", text, Look::Plain));
     }
     if let Some(peak) = &estimate.at_peak {
-        facts.push(Fact::new("Peak at", where_text(peak), Look::Plain));
+        if peak.event.is_some() {
+            facts.push(Fact::new("Peak at", where_text(peak), Look::Plain));
+        }
         facts.push(Fact::new("Held by", held_text(peak, units), Look::Plain));
     }
     if let Some(total) = estimate.rule_of_thumb.total {
@@ -79,10 +82,7 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
 
 /// The phases, and the largest tensors at the peak.
 pub(super) fn grids(estimate: &Estimate, units: Units) -> Vec<Grid> {
-    let live = estimate
-        .at_peak
-        .as_ref()
-        .map(|peak| live(&peak.live, units));
+    let live = estimate.at_peak.as_ref().map(|peak| live(peak, units));
     std::iter::once(phases(estimate, units))
         .chain(live)
         .collect()
@@ -94,7 +94,7 @@ fn phases(estimate: &Estimate, units: Units) -> Grid {
         .iter()
         .map(|phase| phase.peak_allocated_bytes)
         .max();
-    let row = |phase: &PhaseEstimate| {
+    let row = |phase: &PhaseFigures| {
         let look = if Some(phase.peak_allocated_bytes) == highest {
             Look::Strong
         } else {
@@ -128,7 +128,12 @@ fn phases(estimate: &Estimate, units: Units) -> Grid {
     }
 }
 
-fn live(live: &[LiveTensor], units: Units) -> Grid {
+fn live(peak: &AtPeak, units: Units) -> Grid {
+    let live = &peak.live;
+    let title = match peak.event {
+        Some(_) => "Largest at the peak",
+        None => "Largest",
+    };
     let row = |one: &LiveTensor| {
         let name = one.name.as_deref().filter(|name| !name.is_empty());
         let name = name.or(one.module.as_deref()).unwrap_or_default();
@@ -141,7 +146,7 @@ fn live(live: &[LiveTensor], units: Units) -> Grid {
         vec![
             Cell::new(escape(name), Look::Plain),
             Cell::new(units.bytes(one.bytes), Look::Plain),
-            Cell::new(category_label(one.category).replace('_', " "), Look::Dim),
+            Cell::new(one.category.label(), Look::Dim),
             Cell::new(shape, Look::Dim),
             Cell::new(one.op.as_deref().map(escape).unwrap_or_default(), Look::Dim),
         ]
@@ -157,7 +162,7 @@ fn live(live: &[LiveTensor], units: Units) -> Grid {
     }
     Grid {
         columns: vec![
-            words("Largest at the peak", Fit::Cut(20)),
+            words(title, Fit::Cut(20)),
             numbers("Bytes", Fit::Keep),
             words("What", Fit::Keep),
             words("Shape", Fit::Drop(0)),
@@ -172,13 +177,44 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
+/// What is known without a run, and that it is not all.
+fn without_run_text(estimate: &Estimate, units: Units) -> String {
+    let known = estimate.at_peak.iter().flat_map(|peak| &peak.categories);
+    let known: Vec<&(Category, u64)> = known.filter(|(_, bytes)| *bytes > 0).collect();
+    let sum = known
+        .iter()
+        .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    let names: Vec<String> = known.iter().map(|(category, _)| category.label()).collect();
+    let mut text = format!("{} of {}", units.bytes(sum), enumerated(&names));
+    if let Some(context) = estimate.context_bytes {
+        let _ = write!(text, ", and {} of CUDA context", units.bytes(context));
+    }
+    if let Some(profile) = &estimate.profile {
+        let _ = write!(text, " ({profile})");
+    }
+    text.push_str("; activations are unknown without a run");
+    text
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn enumerated(names: &[String]) -> String {
+    match names {
+        [] => "no weights".to_owned(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 fn verdict_text(estimate: &Estimate, units: Units) -> (String, Look) {
+    if estimate.basis == Basis::Static {
+        return (without_run_text(estimate, units), Look::Strong);
+    }
     let figure = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| units.bytes(bytes));
     let basis = match estimate.basis {
         Basis::CudaSim => "libtorch's own CUDA code on a simulated",
         Basis::CpuTrace => "from the CPU run, for",
         Basis::TraceFile => "from a trace, for",
-        Basis::Static => "without a run, for",
+        Basis::Static => "from the file, for",
     };
     let mut text = format!(
         "{} allocated, {} reserved at the peak",
@@ -196,6 +232,11 @@ fn verdict_text(estimate: &Estimate, units: Units) -> (String, Look) {
 
 fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {
     let total = units.bytes(estimate.device_total_bytes?);
+    if estimate.basis == Basis::Static && estimate.fits.is_none() {
+        return Some(format!(
+            "unknown: this alone fits into {total}, the activations are unknown"
+        ));
+    }
     match (estimate.fits?, estimate.margin_bytes) {
         (true, Some(margin)) => Some(format!("yes, into {total}: {} left", units.bytes(margin))),
         (true, None) => Some(format!("yes, into {total}")),
@@ -218,19 +259,20 @@ fn where_text(peak: &AtPeak) -> String {
 }
 
 fn held_text(peak: &AtPeak, units: Units) -> String {
-    let mut parts: Vec<(&str, u64)> = peak
-        .categories
-        .iter()
-        .map(|(category, bytes)| (category_label(*category), *bytes))
+    let categories = peak.categories.iter();
+    let mut parts: Vec<(String, u64)> = categories
+        .map(|(category, bytes)| (category.label(), *bytes))
         .collect();
-    parts.push(("rounding", peak.rounding));
+    if let Some(rounding) = peak.rounding {
+        parts.push(("rounding".to_owned(), rounding));
+    }
     if let Some(cached) = peak.cached_free {
-        parts.push(("cached", cached));
+        parts.push(("cached".to_owned(), cached));
     }
     let parts: Vec<String> = parts
         .into_iter()
         .filter(|(_, bytes)| *bytes > 0)
-        .map(|(name, bytes)| format!("{} {}", name.replace('_', " "), units.bytes(bytes)))
+        .map(|(name, bytes)| format!("{name} {}", units.bytes(bytes)))
         .collect();
     parts.join(", ")
 }

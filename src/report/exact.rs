@@ -101,12 +101,20 @@ impl Serialize for StorageList<'_> {
 }
 
 /// Who wrote a report.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Tool {
     /// `inspect`.
     pub name: &'static str,
     /// This program's version.
     pub version: &'static str,
+}
+
+impl Tool {
+    /// This program.
+    pub const THIS: Tool = Tool {
+        name: "inspect",
+        version: env!("CARGO_PKG_VERSION"),
+    };
 }
 
 /// The file itself.
@@ -361,10 +369,7 @@ impl<'a> ExactReport<'a> {
     pub fn new(path: String, checkpoint: &'a Checkpoint) -> Self {
         ExactReport {
             schema_version: SCHEMA_VERSION,
-            tool: Tool {
-                name: "inspect",
-                version: env!("CARGO_PKG_VERSION"),
-            },
+            tool: Tool::THIS,
             file: FileReport {
                 path,
                 bytes: checkpoint.file_bytes(),

@@ -8,6 +8,7 @@
 mod csv;
 mod estimate;
 mod exact;
+pub mod fit;
 mod grid;
 mod html;
 mod json;
@@ -32,10 +33,9 @@ pub use self::json::Json;
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
 pub use self::run::{
-    ArgumentReport, CallOutputsReport, FunctionReport, InputReport, LiveReport, MeasuredReport,
-    ModuleReport, OpReport, OpsReport, OutputReport, ParametersReport, PeakReport, PhaseReport,
-    RunAnalysis, RunOrder, RunReport, RunRow, RunRowKind, RunTotalsReport, RunView, RunViewOptions,
-    TensorShape,
+    ArgumentReport, CallOutputsReport, FunctionReport, InputReport, MeasuredReport, ModuleReport,
+    OpReport, OpsReport, OutputReport, ParametersReport, RunAnalysis, RunOrder, RunReport, RunRow,
+    RunRowKind, RunTotalsReport, RunView, RunViewOptions, TensorShape,
 };
 pub use self::table::Table;
 

@@ -35,10 +35,7 @@ impl<'a> ReplayDocument<'a> {
     pub fn new(report: &'a ReplayReport, path: &'a str, bytes: u64, format: &'static str) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,
-            tool: Tool {
-                name: "inspect",
-                version: env!("CARGO_PKG_VERSION"),
-            },
+            tool: Tool::THIS,
             file: ReplayFile {
                 path,
                 bytes,

@@ -19,7 +19,7 @@
 //! | `range` | expandable segments |
 //! | `free_list` | best fit |
 //! | [`stats`] | statistics |
-//! | `device` | capacity and addresses |
+//! | `device`, `event` | capacity and addresses; what is asked of the device |
 //! | `restore`, `forced` | starting from, and following, a recorded state |
 //! | [`recording`], [`replay`] | recordings of any origin, and their replay |
 //! | `view` | the segments and blocks as a snapshot shows them |
@@ -28,6 +28,7 @@ mod allocator;
 mod block;
 pub mod conf;
 mod device;
+mod event;
 mod forced;
 mod free_list;
 mod range;
@@ -39,10 +40,11 @@ mod size;
 pub mod stats;
 mod view;
 
-pub use allocator::{Allocator, DeviceEvent, DeviceRange, NotAllocated, OutOfMemory};
+pub use allocator::Allocator;
 pub use block::{BlockId, BlockState};
 pub use conf::{AllocConf, AllocConfError};
 pub use device::{DeviceLimits, FreeRanges, Placement, RecordedPlaces};
+pub use event::{DeviceEvent, DeviceRange, NotAllocated, OutOfMemory};
 pub use restore::RestoreError;
 pub use stats::{Stat, StatKind, Stats};
 pub use view::{BlockView, SegmentView};

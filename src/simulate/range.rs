@@ -1,7 +1,8 @@
 //! Expandable segments: one range of addresses for each (pool, stream), mapped page by page.
 
-use super::allocator::{Allocator, DeviceEvent, DeviceRange};
+use super::allocator::Allocator;
 use super::block::{Block, BlockIndex, BlockState, NONE};
+use super::event::{DeviceEvent, DeviceRange};
 use super::free_list::MAX_ADDRESS;
 use super::stats::StatKind;
 

@@ -1,7 +1,8 @@
 //! Getting segments from the device, and giving them back: oversize blocks, garbage collection, everything unused.
 
-use super::allocator::{Allocator, DeviceEvent, DeviceRange};
+use super::allocator::Allocator;
 use super::block::{Block, BlockIndex, BlockState, NONE};
+use super::event::{DeviceEvent, DeviceRange};
 use super::stats::StatKind;
 use super::{Pool, PoolId};
 

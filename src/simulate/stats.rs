@@ -1,6 +1,7 @@
 //! The allocator's statistics, as `torch.cuda.memory_stats()` reports them.
 
 use super::Pool;
+use crate::trace::{AllocatorStats, Stat as PhaseStat};
 
 /// One statistic of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -187,6 +188,24 @@ impl Stats {
         let old = before.by_kind.iter().flatten();
         for (stat, old) in self.by_kind.iter_mut().flatten().zip(old) {
             stat.peak = old.peak.max(stat.current);
+        }
+    }
+
+    /// The figures of a phase that began with `started` and a reset of the peaks, as a trace holds them.
+    #[must_use]
+    pub fn since(&self, started: &Self) -> AllocatorStats {
+        let stat = |of: fn(&Self) -> Stat| PhaseStat {
+            current: of(self).current,
+            peak: of(self).peak,
+            start: of(started).current,
+        };
+        AllocatorStats {
+            requested_bytes: stat(Self::requested_bytes),
+            allocated_bytes: stat(Self::allocated_bytes),
+            active_bytes: stat(Self::active_bytes),
+            reserved_bytes: stat(Self::reserved_bytes),
+            num_alloc_retries: self.num_alloc_retries,
+            num_ooms: self.num_ooms,
         }
     }
 

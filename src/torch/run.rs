@@ -425,6 +425,7 @@ fn run_task(
             Mode::Training { .. } => "train".to_owned(),
         },
         method: run.method.clone(),
+        alloc_conf: run.alloc_conf.clone(),
     }))?;
     let mut session = Session {
         output,

@@ -39,7 +39,7 @@ mod read;
 mod read_back;
 
 pub use args::{Arg, TensorRef};
-pub use read::{OpKind, Sig, Trace, TraceError, TraceReader};
+pub use read::{Allocation, OpKind, Sig, Trace, TraceError, TraceReader};
 pub use read_back::{ReadBack, ReadValue, Reads, read_backs};
 
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,30 @@ pub enum Category {
     Workspaces,
     /// Everything else.
     Other,
+}
+
+impl Category {
+    /// The name as the JSON report writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Category::Parameters => "parameters",
+            Category::Buffers => "buffers",
+            Category::Inputs => "inputs",
+            Category::Activations => "activations",
+            Category::Gradients => "gradients",
+            Category::OptimizerState => "optimizer_state",
+            Category::Temporaries => "temporaries",
+            Category::Workspaces => "workspaces",
+            Category::Other => "other",
+        }
+    }
+
+    /// The name for people.
+    #[must_use]
+    pub fn label(self) -> String {
+        self.name().replace('_', " ")
+    }
 }
 
 /// A segment event of the CUDA caching allocator.
@@ -351,6 +375,9 @@ pub struct Header {
     pub mode: String,
     /// The method that was called.
     pub method: String,
+    /// `PYTORCH_ALLOC_CONF` of a CUDA run, where it was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc_conf: Option<String>,
 }
 
 #[expect(

@@ -1,5 +1,7 @@
 //! The strict reader: lines in, one consistent [`Trace`] out.
 
+use std::io::{self, Write};
+
 use super::{Event, Header, TRACE_VERSION, TensorRef};
 
 /// Why a trace cannot be used.
@@ -117,6 +119,28 @@ impl Trace {
     #[must_use]
     pub fn text(&self, id: u32) -> &str {
         self.texts.get(id as usize).map_or("", String::as_str)
+    }
+
+    /// Writes the trace in its own format: what [`TraceReader`] reads is the same trace.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut line = |event: &Event| {
+            serde_json::to_writer(&mut *out, event)?;
+            out.write_all(b"\n")
+        };
+        line(&Event::Header(self.header.clone()))?;
+        for (id, text) in (0_u32..).zip(&self.texts) {
+            let text = text.clone();
+            line(&Event::Str { id, text })?;
+        }
+        for (id, sig) in (0_u32..).zip(&self.sigs) {
+            line(&Event::Sig {
+                id,
+                dtype: sig.dtype.clone(),
+                shape: sig.shape.clone(),
+                bytes: sig.bytes,
+            })?;
+        }
+        self.events.iter().try_for_each(line)
     }
 
     /// Metadata of a tensor; the reader has checked every number in `events`.

@@ -7,9 +7,9 @@
 //! | key | what |
 //! |---|---|
 //! | `segments` | list of segments: `device`, `address`, `total_size`, `stream`, `segment_type` (`small`, `large`), `segment_pool_id`, `is_expandable`, `blocks` |
-//! | a block | `address` (from torch 2.1), `size`, `requested_size`, `state` (`active_allocated`, `active_pending_free`, `inactive`), `frames` |
-//! | `device_traces` | for each device a list of events: `action`, `addr` (`device_free` for `oom`), `size`, `stream`, `time_us`, `frames` |
-//! | `allocator_settings` | `PYTORCH_CUDA_ALLOC_CONF` and what was read from it |
+//! | a block | `address` (from torch 2.1), `size`, `requested_size` (from torch 2.1), `state` (`active_allocated`, `active_pending_free`, `inactive`), `frames`; in torch 2.0 `history`, whose first entry has `real_size` and `frames` |
+//! | `device_traces` | for each device a list of events: `action`, `addr` (`device_free` for `oom`), `size`, `stream`, `time_us` (from torch 2.3), `frames`; not there without recorded history |
+//! | `allocator_settings` | `PYTORCH_CUDA_ALLOC_CONF` and what was read from it (from torch 2.2) |
 //!
 //! `torch.cuda.memory_snapshot()` alone is the list of segments; that is read, too.
 
@@ -35,9 +35,7 @@ pub enum SnapshotError {
     #[error(transparent)]
     Pickle(#[from] PickleError),
     /// A pickle of something else.
-    #[error(
-        "not a memory snapshot: expected a dictionary with `segments` and `device_traces`, found {found}"
-    )]
+    #[error("not a memory snapshot: expected a dictionary with `segments`, found {found}")]
     NotASnapshot {
         /// What it is.
         found: String,
@@ -75,9 +73,7 @@ pub enum SnapshotError {
 pub fn is_snapshot(pickle: &Pickle) -> bool {
     let root = pickle.root();
     match pickle.node(root) {
-        Node::Dict(_) => {
-            pickle.get(root, "segments").is_some() && pickle.get(root, "device_traces").is_some()
-        }
+        Node::Dict(_) => pickle.get(root, "segments").is_some(),
         Node::List(_) => {
             let items = pickle.items(root);
             let is_segment = |item: &NodeId| {
@@ -120,6 +116,7 @@ pub fn from_pickle(pickle: &Pickle) -> Result<Recording, SnapshotError> {
         recording: Recording::default(),
         devices: BTreeMap::new(),
         unknown: BTreeMap::new(),
+        unknown_requests: 0,
         frame_lists: HashMap::new(),
         frames: HashMap::new(),
     }
@@ -131,6 +128,8 @@ struct Reader<'a> {
     recording: Recording,
     devices: BTreeMap<u32, DeviceRecording>,
     unknown: BTreeMap<String, u64>,
+    /// Of the segment that is being read.
+    unknown_requests: u64,
     frame_lists: HashMap<NodeId, StackId>,
     frames: HashMap<NodeId, u32>,
 }
@@ -182,7 +181,35 @@ impl Reader<'_> {
         let text = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
             .iter()
             .find_map(|key| self.pickle.text(self.pickle.get(settings, key)?));
-        Some(text?.into_owned())
+        match text {
+            Some(text) => Some(text.into_owned()),
+            None => self.settings_read(settings),
+        }
+    }
+
+    /// The settings without their text: what was read from it.
+    fn settings_read(&self, settings: NodeId) -> Option<String> {
+        const MIB: u64 = 1 << 20;
+        let mut parts = Vec::new();
+        let max_split = self.pickle.get(settings, "max_split_size");
+        let max_split = max_split.and_then(|node| self.pickle.int(node));
+        // -1 and the largest number are "no limit".
+        if let Some(bytes) = max_split.and_then(|bytes| u64::try_from(bytes).ok())
+            && bytes < 1 << 50
+        {
+            parts.push(format!("max_split_size_mb:{}", bytes / MIB));
+        }
+        let threshold = self.pickle.get(settings, "garbage_collection_threshold");
+        if let Some(threshold) = threshold.and_then(|node| self.pickle.float(node))
+            && threshold > 0.0
+        {
+            parts.push(format!("garbage_collection_threshold:{threshold}"));
+        }
+        let expandable = self.pickle.get(settings, "expandable_segments");
+        if expandable.and_then(|node| self.pickle.bool(node)) == Some(true) {
+            parts.push("expandable_segments:True".to_owned());
+        }
+        (!parts.is_empty()).then(|| parts.join(","))
     }
 
     fn list(&self, node: Option<NodeId>, place: &str) -> Result<Vec<NodeId>, SnapshotError> {
@@ -254,7 +281,7 @@ impl Reader<'_> {
             let block = self.block(node, next, &format!("block {index} of {place}"))?;
             next = block.addr.saturating_add(block.size_bytes);
             segment.blocks.push(block);
-            stacks.push(self.stack(node));
+            stacks.push(self.stack(self.made_by(node)));
         }
         let device = match self.pickle.get(node, "device") {
             Some(_) => self.number(node, "device", &place)?,
@@ -267,7 +294,10 @@ impl Reader<'_> {
             let node = self.pickle.get(node, "device");
             return Err(self.wrong(node, &format!("`device` of {place}"), "a device below 128"));
         };
-        let segments = self.device(index).segments.get_or_insert_default();
+        let unknown = std::mem::take(&mut self.unknown_requests);
+        let device = self.device(index);
+        device.unknown_requests = device.unknown_requests.saturating_add(unknown);
+        let segments = device.segments.get_or_insert_default();
         segments.push(RecordedSegment { segment, stacks });
         Ok(())
     }
@@ -281,7 +311,17 @@ impl Reader<'_> {
         }
     }
 
-    fn block(&self, node: NodeId, next: u64, place: &str) -> Result<BlockView, SnapshotError> {
+    /// What holds a block's frames: the block itself, or in torch 2.0 the newest entry of its history.
+    fn made_by(&self, block: NodeId) -> NodeId {
+        let history = self.pickle.get(block, "history");
+        let newest = history.and_then(|node| self.pickle.items(node).first());
+        match self.pickle.get(block, "frames") {
+            None => newest.copied().unwrap_or(block),
+            Some(_) => block,
+        }
+    }
+
+    fn block(&mut self, node: NodeId, next: u64, place: &str) -> Result<BlockView, SnapshotError> {
         let size_bytes = self.number(node, "size", place)?;
         let state = match self.text(node, "state", place)?.as_str() {
             "active_allocated" => BlockState::Allocated,
@@ -293,9 +333,16 @@ impl Reader<'_> {
                 return Err(self.wrong(node, &place, "a block's state"));
             }
         };
-        let requested = match self.pickle.get(node, "requested_size") {
-            Some(_) => self.number(node, "requested_size", place)?,
-            None => size_bytes,
+        let history = self.made_by(node);
+        let requested = if self.pickle.get(node, "requested_size").is_some() {
+            self.number(node, "requested_size", place)?
+        } else if self.pickle.get(history, "real_size").is_some() {
+            self.number(history, "real_size", place)?
+        } else {
+            self.unknown_requests = self
+                .unknown_requests
+                .saturating_add(u64::from(state != BlockState::Free));
+            size_bytes
         };
         Ok(BlockView {
             addr: match self.pickle.get(node, "address") {
@@ -350,6 +397,9 @@ impl Reader<'_> {
             }
         };
         let addr = match action {
+            Action::OutOfMemory if self.pickle.get(node, "device_free").is_none() => {
+                self.number(node, "addr", place)?
+            }
             Action::OutOfMemory => self.number(node, "device_free", place)?,
             Action::Snapshot => 0,
             _ => self.number(node, "addr", place)?,

@@ -177,34 +177,7 @@ impl Pickler<'_> {
         recorded: &RecordedSegment,
     ) -> io::Result<()> {
         let segment = &recorded.segment;
-        let sum = |value: fn(&BlockView) -> u64| -> u64 {
-            segment
-                .blocks
-                .iter()
-                .map(value)
-                .fold(0, u64::saturating_add)
-        };
-        let allocated = sum(|b| {
-            if b.state == BlockState::Allocated {
-                b.size_bytes
-            } else {
-                0
-            }
-        });
-        let active = sum(|b| {
-            if b.state == BlockState::Free {
-                0
-            } else {
-                b.size_bytes
-            }
-        });
-        let requested = sum(|b| {
-            if b.state == BlockState::Free {
-                0
-            } else {
-                b.requested_bytes
-            }
-        });
+        let [allocated, active, requested] = sums(&segment.blocks);
         self.dict(|p| {
             p.entry("device", u64::from(device.device))?;
             p.entry("address", segment.addr)?;
@@ -338,4 +311,21 @@ impl Pickler<'_> {
             })
         })
     }
+}
+
+/// Allocated, active and requested bytes of a segment's blocks.
+fn sums(blocks: &[BlockView]) -> [u64; 3] {
+    let mut sums = [0_u64; 3];
+    for block in blocks {
+        let active = block.state != BlockState::Free;
+        let allocated = block.state == BlockState::Allocated;
+        for (sum, (counts, bytes)) in sums.iter_mut().zip([
+            (allocated, block.size_bytes),
+            (active, block.size_bytes),
+            (active, block.requested_bytes),
+        ]) {
+            *sum = sum.saturating_add(if counts { bytes } else { 0 });
+        }
+    }
+    sums
 }

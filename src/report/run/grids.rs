@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::exact::{OpReport, OpsReport, TensorShape};
 use super::text::work_text;
 use super::{MeasuredReport, RunRow, RunRowKind, RunView};
+use crate::estimate::PhaseFigures;
 use crate::report::Document;
 use crate::report::grid::{Grid, numbers, phase_text, words};
 use crate::report::layout::shape_text;
@@ -268,7 +269,7 @@ fn tensors_text(tensors: &[TensorShape<'_>]) -> String {
 fn phases(measured: &MeasuredReport<'_>, units: Units) -> Grid {
     let highest = measured.phases.iter().map(|one| one.peak_requested_bytes);
     let highest = highest.max();
-    let row = |one: &super::PhaseReport| {
+    let row = |one: &PhaseFigures| {
         let look = if Some(one.peak_requested_bytes) == highest {
             Look::Strong
         } else {

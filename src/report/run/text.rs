@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::RunReport;
 use super::exact::{TensorShape, known};
-use super::{PeakReport, RunReport};
+use crate::estimate::AtPeak;
 use crate::report::grid::Fact;
 use crate::report::layout::shape_text;
 use crate::report::text_table::Look;
@@ -165,7 +166,7 @@ fn compute_text(run: &RunReport<'_>) -> String {
 fn peak_text(run: &RunReport<'_>, units: Units) -> Option<String> {
     let measured = run.measured.as_ref()?;
     let peak = measured.at_peak.as_ref()?;
-    let mut text = format!("{} requested", units.bytes(peak.requested_bytes));
+    let mut text = format!("{} requested", units.bytes(peak.requested_bytes?));
     if let Some(reserved) = measured.peak_reserved_bytes {
         let _ = write!(
             text,
@@ -180,10 +181,10 @@ fn peak_text(run: &RunReport<'_>, units: Units) -> Option<String> {
     if let Some(step) = peak.step {
         let _ = write!(text, " of step {step}");
     }
-    if let Some(op) = peak.op {
+    if let Some(op) = &peak.op {
         let _ = write!(text, ", `{}`", escape(op));
     }
-    if let Some(module) = peak.module.filter(|module| !module.is_empty()) {
+    if let Some(module) = peak.module.as_deref().filter(|module| !module.is_empty()) {
         let _ = write!(text, " of `{}`", escape(module));
     }
     let _ = write!(text, " ({})", measured.source);
@@ -191,23 +192,23 @@ fn peak_text(run: &RunReport<'_>, units: Units) -> Option<String> {
 }
 
 /// `parameters 44.6 MiB + activations 6.1 MiB`.
-fn holds_text(peak: &PeakReport<'_>, units: Units) -> String {
+fn holds_text(peak: &AtPeak, units: Units) -> String {
     let parts: Vec<String> = peak
         .categories
         .iter()
         .filter(|(_, bytes)| *bytes > 0)
-        .map(|(name, bytes)| format!("{} {}", name.replace('_', " "), units.bytes(*bytes)))
+        .map(|(category, bytes)| format!("{} {}", category.label(), units.bytes(*bytes)))
         .collect();
     parts.join(" + ")
 }
 
-fn largest_text(peak: &PeakReport<'_>, units: Units) -> String {
+fn largest_text(peak: &AtPeak, units: Units) -> String {
     let named = peak.live.iter().map(|live| {
         let mut text = units.bytes(live.bytes);
-        if let Some(shape) = live.shape {
+        if let Some(shape) = &live.shape {
             let _ = write!(text, " {}", shape_text(shape));
         }
-        match (&live.name, live.module, live.op) {
+        match (&live.name, live.module.as_deref(), &live.op) {
             (Some(name), _, _) if !name.is_empty() => {
                 let _ = write!(text, " `{}`", escape(name));
             }
@@ -218,7 +219,7 @@ fn largest_text(peak: &PeakReport<'_>, units: Units) -> String {
                 }
             }
             _ => {
-                let _ = write!(text, " {}", live.category);
+                let _ = write!(text, " {}", live.category.label());
             }
         }
         text

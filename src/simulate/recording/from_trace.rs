@@ -14,7 +14,10 @@ impl Recording {
     pub fn from_trace(trace: &Trace) -> Self {
         let mut reader = Reader {
             trace,
-            recording: Self::default(),
+            recording: Self {
+                settings: trace.header.alloc_conf.clone(),
+                ..Self::default()
+            },
             events: Vec::new(),
             open: HashMap::new(),
             phase: None,
@@ -30,7 +33,7 @@ impl Recording {
         reader.recording.devices.push(DeviceRecording {
             device,
             events: reader.events,
-            segments: None,
+            ..DeviceRecording::default()
         });
         reader.recording
     }
@@ -62,40 +65,6 @@ impl Reader<'_> {
                 self.phase = Some(name.name().to_owned() + &step.unwrap_or_default());
             }
             Event::PhaseEnd { .. } => self.phase = None,
-            Event::Enter {
-                path,
-                class,
-                thread,
-                ..
-            } => {
-                let (path, class) = (*path, *class);
-                self.stack_of(*thread).push(Open::Module { path, class });
-            }
-            Event::Exit { thread, .. } => {
-                self.close(*thread, |open| matches!(open, Open::Module { .. }));
-            }
-            Event::Op {
-                id, name, thread, ..
-            } => {
-                let (id, name) = (*id, *name);
-                self.stack_of(*thread).push(Open::Op { id, name });
-            }
-            Event::End { id, .. } => {
-                for stack in self.open.values_mut() {
-                    let is_it = |open: &Open| matches!(open, Open::Op { id: at, .. } if at == id);
-                    if let Some(at) = stack.iter().rposition(is_it) {
-                        stack.remove(at);
-                        break;
-                    }
-                }
-            }
-            Event::Node { name, thread, .. } => {
-                let name = *name;
-                self.stack_of(*thread).push(Open::Node { name });
-            }
-            Event::NodeEnd { thread, .. } => {
-                self.close(*thread, |open| matches!(open, Open::Node { .. }));
-            }
             Event::Alloc {
                 t,
                 id,
@@ -132,13 +101,48 @@ impl Reader<'_> {
                 };
                 self.push(action, *t, (*addr, *bytes, *stream), StackId::default());
             }
-            Event::Header(_)
-            | Event::Str { .. }
-            | Event::Sig { .. }
-            | Event::Extern { .. }
-            | Event::Label { .. }
-            | Event::Argument { .. }
-            | Event::Output { .. } => {}
+            _ => self.call(event),
+        }
+    }
+
+    /// Modules, operators and nodes that begin and end.
+    fn call(&mut self, event: &Event) {
+        match event {
+            Event::Enter {
+                path,
+                class,
+                thread,
+                ..
+            } => {
+                let (path, class) = (*path, *class);
+                self.stack_of(*thread).push(Open::Module { path, class });
+            }
+            Event::Exit { thread, .. } => {
+                self.close(*thread, |open| matches!(open, Open::Module { .. }));
+            }
+            Event::Op {
+                id, name, thread, ..
+            } => {
+                let (id, name) = (*id, *name);
+                self.stack_of(*thread).push(Open::Op { id, name });
+            }
+            Event::End { id, .. } => {
+                for stack in self.open.values_mut() {
+                    let is_it = |open: &Open| matches!(open, Open::Op { id: at, .. } if at == id);
+                    if let Some(at) = stack.iter().rposition(is_it) {
+                        stack.remove(at);
+                        break;
+                    }
+                }
+            }
+            Event::Node { name, thread, .. } => {
+                let name = *name;
+                self.stack_of(*thread).push(Open::Node { name });
+            }
+            Event::NodeEnd { thread, .. } => {
+                self.close(*thread, |open| matches!(open, Open::Node { .. }));
+            }
+            _ => {}
         }
     }
 

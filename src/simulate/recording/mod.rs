@@ -31,6 +31,8 @@ pub struct DeviceRecording {
     pub events: Vec<TraceEvent>,
     /// Segments and blocks after the last event, where the file has them.
     pub segments: Option<Vec<RecordedSegment>>,
+    /// Blocks in use of whose requested size the file says nothing: their own size stands for it.
+    pub unknown_requests: u64,
 }
 
 /// A segment as the file shows it.

@@ -27,9 +27,11 @@ pub use report::{
     Peaks, ReplayFinding, ReplayReport, Start, WhatIf,
 };
 
+use std::collections::HashSet;
+
 use super::SegmentView;
 use super::conf::{AllocConf, AllocConfError};
-use super::recording::{Action, RecordedSegment, Recording};
+use super::recording::{Action, DeviceRecording, RecordedSegment, Recording};
 
 /// What to find out besides the replay itself.
 #[derive(Debug, Clone, Default)]
@@ -67,11 +69,26 @@ pub fn replay(
             message,
         ));
     }
+    for device in recording.devices.iter().filter(|d| d.unknown_requests > 0) {
+        let message = format!(
+            "{} blocks in use without their requested size: their own size counts, so requested bytes may be high",
+            device.unknown_requests
+        );
+        let location = format!("device {}", device.device);
+        findings.push(ReplayFinding::warning(
+            "no-requested-size",
+            location,
+            message,
+        ));
+    }
     let devices = recording
         .devices
         .iter()
         .map(|device| {
             let run = run::follow(device, &conf);
+            if run.mismatches.count > 0 {
+                findings.extend(gone_pools(device));
+            }
             let stacks = &recording.stacks;
             let mut replay = report::device_replay(device, &run, stacks, options.top);
             if !device.events.is_empty() {
@@ -89,6 +106,28 @@ pub fn replay(
         })
         .collect();
     Ok(ReplayReport { devices, findings })
+}
+
+/// What differences may come from where segments came and went within the recording: only the final segments tell
+/// which pool they belong to.
+fn gone_pools(device: &DeviceRecording) -> Option<ReplayFinding> {
+    let mut came = HashSet::new();
+    let mut gone = 0_u64;
+    for event in &device.events {
+        match event.action {
+            Action::SegmentAlloc => {
+                came.insert((event.addr, event.bytes));
+            }
+            Action::SegmentFree => gone += u64::from(came.remove(&(event.addr, event.bytes))),
+            _ => {}
+        }
+    }
+    let message = format!(
+        "{gone} segments came and went within the recording; those of a private pool (a CUDA graph, a MemPool) cannot \
+         be told from the default pool's, and count as differences"
+    );
+    let location = format!("device {}", device.device);
+    (gone > 0).then(|| ReplayFinding::warning("pool-unknown", location, message))
 }
 
 /// Gives devices that have events but no final segments the model's, so that the recording can be written as a
@@ -117,13 +156,14 @@ pub fn complete(recording: &mut Recording) {
 fn recorded_conf(recording: &Recording, findings: &mut Vec<ReplayFinding>) -> AllocConf {
     let text = recording.settings.as_deref().unwrap_or_default();
     let mut conf = AllocConf::parse(text).unwrap_or_else(|error| {
-        let message = format!("these settings are not understood, so the defaults count: {error}");
+        let message =
+            format!("other versions' settings, of which those that are understood count: {error}");
         findings.push(ReplayFinding::warning(
             "alloc-conf",
             text.to_owned(),
             message,
         ));
-        AllocConf::default()
+        understood(text)
     });
     // Settings made at run time are not in the text, but this one shows.
     conf.expandable_segments |= recording.devices.iter().any(|device| {
@@ -131,5 +171,31 @@ fn recorded_conf(recording: &Recording, findings: &mut Vec<ReplayFinding>) -> Al
         device.count(Action::SegmentMap) > 0
             || segments.map(|s| &s.segment).any(|s| s.is_expandable)
     });
+    conf
+}
+
+/// The settings of a text that can be read, one by one.
+fn understood(text: &str) -> AllocConf {
+    let mut depth = 0_u32;
+    let entries = text.split(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    let mut conf = AllocConf::default();
+    let mut kept = String::new();
+    for entry in entries {
+        let longer = if kept.is_empty() {
+            entry.to_owned()
+        } else {
+            format!("{kept},{entry}")
+        };
+        if let Ok(parsed) = AllocConf::parse(&longer) {
+            (conf, kept) = (parsed, longer);
+        }
+    }
     conf
 }

@@ -14,7 +14,8 @@ use super::report::{Mismatch, Mismatches};
 use super::run::device_event;
 use crate::simulate::{MIN_LARGE_BYTES, SMALL_BYTES};
 
-/// The state before the first event.
+/// The state before the first event; by default nothing.
+#[derive(Default)]
 pub(super) struct Initial {
     /// Segments and blocks.
     pub(super) segments: Vec<SegmentView>,

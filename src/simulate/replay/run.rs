@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::super::allocator::{Allocator, DeviceEvent, DeviceRange};
+use super::super::allocator::Allocator;
 use super::super::conf::AllocConf;
 use super::super::device::{DeviceLimits, Placement, RecordedPlaces};
+use super::super::event::{DeviceEvent, DeviceRange};
 use super::super::forced::Releasable;
 use super::super::recording::{
     Action, DeviceRecording, PrivatePools, RecordedSegment, Stacks, TraceEvent,
@@ -84,7 +85,11 @@ struct Follower<'a> {
 /// Feeds the model with a recording and compares.
 pub(super) fn follow(recording: &DeviceRecording, conf: &AllocConf) -> Run {
     let mut mismatches = Mismatches::default();
-    let initial = rebuild::initial(recording, conf, &mut mismatches);
+    // Without a state at the end there is none to go back from: such a recording begins with the program.
+    let initial = match recording.segments {
+        Some(_) => rebuild::initial(recording, conf, &mut mismatches),
+        None => Initial::default(),
+    };
     let mut allocator = start(
         conf,
         &initial,
@@ -451,8 +456,9 @@ impl Follower<'_> {
                 );
             segments_equal &=
                 same_place && (got.pool, got.pool_id) == (expected.pool, expected.pool_id);
+            let untold = self.recording.unknown_requests > 0;
             let shown = |b: &BlockView| {
-                let requested = if b.state == BlockState::Free {
+                let requested = if untold || b.state == BlockState::Free {
                     0
                 } else {
                     b.requested_bytes

@@ -21,6 +21,7 @@ impl Script {
             libtorch_version: "2.11.0".into(),
             mode: "inference".into(),
             method: "forward".into(),
+            alloc_conf: None,
         };
         reader.event(Event::Header(header)).unwrap();
         let phase = Event::Phase {

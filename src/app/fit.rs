@@ -1,0 +1,258 @@
+//! `inspect fit FILE`: the largest batch that fits into a GPU's memory.
+//!
+//! Two small runs give every allocation as a function of the batch; the memory model finds the largest batch that
+//! fits; runs at that batch and the next one show whether it is right. Where it is not, real runs go on searching.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::probe::{Probe, Prober};
+use super::{Context, Exit, Failure, estimates, run};
+use crate::cli::{BatchArgument, Fit, ReplayFormat};
+use crate::engine::protocol::{Inputs, RunRequest};
+use crate::estimate::fit::{MAX_BATCH, Scaling};
+use crate::format::{self, ReadOptions};
+use crate::report::fit::{FitReport, TriedBatch, table};
+use crate::report::{SCHEMA_VERSION, Tool};
+use crate::simulate::{AllocConf, DeviceLimits};
+
+/// Runs at most: the model is right at once, or off by a few; doubling from there finds any batch.
+const MAX_RUNS: usize = 40;
+
+/// Finds the largest batch and reports it.
+pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
+    options.target.check()?;
+    if !options.inputs.iter().any(BatchArgument::has_batch) {
+        return Err(
+            Failure::input("no input has the dimension `B`, the batch to find".to_owned())
+                .hint("write `B` where the batch stands, such as `--input Bx3x224x224`"),
+        );
+    }
+    let checkpoint = format::read(&options.file, &ReadOptions::default())
+        .map_err(|error| Failure::unreadable(&options.file, error))?;
+    let request = run::request(&options.file, &checkpoint, &options.run, options.trust)?;
+    let conf = estimates::conf(&options.gpu)?;
+    let started = Instant::now();
+    let found = context.interrupt.by_flag(|interrupted| {
+        let mut search = Search {
+            options,
+            request,
+            prober: Prober::new(&options.gpu, options.limits),
+            conf,
+            context,
+            interrupted,
+            runs: BTreeMap::new(),
+        };
+        let (batch, verified) = search.search()?;
+        Ok::<_, Failure>(search.report(batch, verified))
+    })?;
+    context.ui.verbose(format_args!(
+        "{} runs in {:.1} s",
+        found.tried.len(),
+        started.elapsed().as_secs_f64()
+    ));
+    options.target.write(|out| match options.format {
+        ReplayFormat::Table => table(&found, options.units, out),
+        ReplayFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, &found)?;
+            writeln!(out)
+        }
+    })?;
+    Ok(match found.batch {
+        Some(_) => Exit::OK,
+        None => Exit::NO,
+    })
+}
+
+struct Search<'a> {
+    options: &'a Fit,
+    request: RunRequest,
+    prober: Prober<'a>,
+    conf: AllocConf,
+    context: &'a Context,
+    interrupted: &'a AtomicBool,
+    /// Every run, by batch.
+    runs: BTreeMap<u64, Probe>,
+}
+
+impl Search<'_> {
+    /// The largest batch, and whether runs have shown it.
+    fn search(&mut self) -> Result<(Option<u64>, bool), Failure> {
+        // Some layers take no batch of 1 in training, so 2 is first.
+        if !self.fits(2)? {
+            return Ok((self.fits(1)?.then_some(1), self.prober.verifies()));
+        }
+        let (mut runs, mut fails) = (2, None);
+        if self.fits(4)? {
+            runs = 4;
+        } else {
+            fails = Some(4);
+        }
+        let mut predicted = self.predicted();
+        if !self.prober.verifies() {
+            let fits_by_model = predicted.unwrap_or(runs).max(runs);
+            return Ok((
+                Some(fails.map_or(fits_by_model, |fails| fits_by_model.min(fails - 1))),
+                false,
+            ));
+        }
+        let mut step = 1;
+        while self.runs.len() < MAX_RUNS && fails != Some(runs + 1) && runs < MAX_BATCH {
+            let batch = next_batch(runs, fails, predicted, step);
+            if predicted == Some(batch) {
+                step = 1;
+            } else {
+                step = step.saturating_mul(2);
+            }
+            if self.fits(batch)? {
+                runs = batch;
+            } else {
+                fails = Some(batch);
+                // The largest runs say most about a batch between them.
+                predicted = self.predicted().filter(|_| predicted == Some(batch));
+            }
+        }
+        Ok((Some(runs), fails == Some(runs + 1)))
+    }
+
+    /// What the memory model says, from the two largest runs that came to their end.
+    fn predicted(&self) -> Option<u64> {
+        Some(
+            self.scaling()?
+                .largest(&self.conf, self.prober.device_limits()),
+        )
+    }
+
+    fn scaling(&self) -> Option<Scaling> {
+        let mut complete = self.runs.iter().rev().filter(|(_, probe)| probe.fits);
+        let high = complete.next()?;
+        let low = complete.next()?;
+        Scaling::of((*low.0, &low.1.trace), (*high.0, &high.1.trace))
+    }
+
+    fn fits(&mut self, batch: u64) -> Result<bool, Failure> {
+        if let Some(known) = self.runs.get(&batch) {
+            return Ok(known.fits);
+        }
+        let arguments = self.options.inputs.iter().map(|input| input.at(batch));
+        let arguments = arguments
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Failure::input(error.to_string()))?;
+        let mut request = self.request.clone();
+        request.inputs = Inputs::Arguments(arguments);
+        let probe = self
+            .prober
+            .probe(&request, batch, self.context, self.interrupted)?;
+        let fits = probe.fits;
+        self.runs.insert(batch, probe);
+        Ok(fits)
+    }
+
+    fn report(&self, batch: Option<u64>, verified: bool) -> FitReport {
+        let gpu = &self.options.gpu;
+        let growth = batch.and_then(|batch| self.growth(batch));
+        FitReport {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::THIS,
+            file: self.options.file.display().to_string(),
+            basis: self.prober.basis(),
+            profile: gpu.profile.name,
+            memory_bytes: self.prober.capacity_bytes(),
+            context_bytes: gpu.profile.context_bytes,
+            batch,
+            verified,
+            tried: self
+                .runs
+                .iter()
+                .map(|(batch, probe)| TriedBatch {
+                    batch: *batch,
+                    peak_reserved_bytes: probe.peak_reserved_bytes.filter(|_| probe.fits),
+                    fits: probe.fits,
+                })
+                .collect(),
+            per_sample_bytes: growth.map(|(sample, _)| sample),
+            fixed_bytes: growth.map(|(_, fixed)| fixed),
+            assumptions: self.prober.assumptions(&self.request.mode),
+        }
+    }
+
+    /// How the requested peak grows around a batch: bytes a sample, and bytes whatever the batch.
+    fn growth(&self, batch: u64) -> Option<(u64, u64)> {
+        let scaling = self.scaling()?;
+        let peak = |batch| {
+            let peaks = scaling.peaks(batch, &self.conf, DeviceLimits::UNLIMITED);
+            peaks.map(|peaks| peaks.requested_bytes)
+        };
+        let sample = peak(batch + 1)?.checked_sub(peak(batch)?)?;
+        let fixed = peak(batch)?.checked_sub(sample.checked_mul(batch)?)?;
+        Some((sample, fixed))
+    }
+}
+
+/// The next batch to run, between one that fits and one that does not: first where the model says, then away from
+/// there in growing steps, never beyond the middle once both ends are known.
+fn next_batch(runs: u64, fails: Option<u64>, predicted: Option<u64>, step: u64) -> u64 {
+    let Some(fails) = fails else {
+        let beyond = if predicted.is_none() { runs } else { step };
+        return match predicted {
+            Some(predicted) if predicted > runs => predicted,
+            _ => runs.saturating_add(beyond).min(MAX_BATCH),
+        };
+    };
+    let middle = runs + (fails - runs) / 2;
+    match predicted {
+        Some(predicted) if predicted > runs && predicted < fails => predicted,
+        Some(predicted) if predicted >= fails => fails.saturating_sub(step).max(middle),
+        Some(_) => runs.saturating_add(step).min(middle),
+        None => middle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_batch;
+
+    /// Searches for `answer` as [`super::Search::search`] does; the runs that took.
+    fn search(answer: u64, predicted: Option<u64>) -> Vec<u64> {
+        let (mut runs, mut fails, mut step, mut tried) = (4, None, 1, Vec::new());
+        while fails != Some(runs + 1) {
+            let batch = next_batch(runs, fails, predicted, step);
+            assert!(
+                batch > runs && fails.is_none_or(|fails| batch < fails),
+                "{tried:?} {batch}"
+            );
+            step = if predicted == Some(batch) {
+                1
+            } else {
+                step * 2
+            };
+            tried.push(batch);
+            if batch <= answer {
+                runs = batch;
+            } else {
+                fails = Some(batch);
+            }
+        }
+        assert_eq!(runs, answer);
+        tried
+    }
+
+    #[test]
+    fn a_right_prediction_takes_two_runs() {
+        assert_eq!(search(412, Some(412)), [412, 413]);
+        assert_eq!(search(4, Some(4)), [5]);
+    }
+
+    #[test]
+    fn a_wrong_prediction_is_put_right() {
+        for answer in [4, 5, 100, 399, 400, 401, 403, 411, 5000] {
+            for predicted in [None, Some(1), Some(4), Some(400)] {
+                assert!(
+                    search(answer, predicted).len() < 30,
+                    "{answer} {predicted:?}"
+                );
+            }
+        }
+    }
+}
