@@ -291,7 +291,9 @@ class Selects(nn.Module):
         super().__init__()
         self.widen = nn.Linear(1, 64)
 
-    def forward(self, x: Tensor, tokens: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, tokens: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        chosen = torch.masked_select(x, x > 0.5)
+        classes = F.one_hot(tokens)
         kept = self.widen(x[x > 0].unsqueeze(1))
         places = torch.nonzero(x > 0.02).float()
         kinds = torch.unique(tokens).float().unsqueeze(1).expand(-1, 32).clone()
@@ -299,7 +301,7 @@ class Selects(nn.Module):
         table = torch.zeros([count, 128], device=x.device)
         if bool((x.abs().sum() > 1.0).item()):
             table = torch.cat([table, table])
-        return kept, places, kinds, table
+        return kept, places, kinds, table, chosen, classes
 
 
 def ids(*shape: int, below: int) -> Tensor:

@@ -92,6 +92,10 @@ pub(super) fn run_with(
     let mut options = limited_options(limits, weights_bytes(request));
     options.preload = stand_ins.preload();
     options.env = device(gpu.profile, capacity).env();
+    // Kernels that libtorch compiles while running are neither compiled nor kept here.
+    options
+        .env
+        .push(("USE_PYTORCH_KERNEL_CACHE".to_owned(), "0".into()));
     if let Some(conf) = &gpu.alloc_conf {
         options
             .env
@@ -112,7 +116,11 @@ pub(super) fn run_with(
     let outcome = ask(&request, &options, &mut collector, interrupted);
     let (answer, out_of_memory) = match outcome {
         Ok(answer) => (Some(answer), None),
-        Err(EngineError::Failed(failed)) if failed.kind == FailureKind::OutOfMemory => {
+        // The host's own memory is another matter than the card's.
+        Err(EngineError::Failed(failed))
+            if failed.kind == FailureKind::OutOfMemory
+                && !failed.message.contains("DefaultCPUAllocator") =>
+        {
             (None, Some(failed.message))
         }
         Err(error) => return Err(error.into()),

@@ -69,7 +69,7 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
     }
     for op in &estimate.coverage.value_dependent_ops {
         let text = format!(
-            "`{}` has a size that depends on values: may be low",
+            "values that `{}` reads are not computed: sizes that depend on them may be low",
             escape(op)
         );
         facts.push(Fact::new("Missing", text, Look::Warn));

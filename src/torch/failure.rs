@@ -107,6 +107,7 @@ fn reason(text: &str) -> (String, Vec<String>) {
         .lines()
         .map(str::trim_end)
         .filter(|line| !is_cpp_frame(line))
+        .skip_while(|line| line.is_empty()) // an unknown operator's message begins with one
         .collect();
     let mut message = None;
     if lines
@@ -150,7 +151,14 @@ fn essential(text: &str) -> String {
         .and_then(|at| text.get(at..))
         .unwrap_or(text);
     let text = text.split(" This could be because the operator").next();
-    text.unwrap_or_default().to_owned()
+    let text = text.unwrap_or_default().to_owned();
+    if text.starts_with("Unknown builtin op") {
+        return format!(
+            "{} Only libtorch's own operators are available, none of other libraries such as torchvision",
+            text.trim()
+        );
+    }
+    text
 }
 
 fn is_exception(line: &str) -> bool {

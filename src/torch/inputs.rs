@@ -257,6 +257,11 @@ fn make(spec: &TensorSpec, place: Place) -> Result<Tensor, Failure> {
     if let Some(fill) = spec.fill {
         check_values(fill, name)?;
     }
+    if !place.computes
+        && let Some(kind) = tch_kind(name)
+    {
+        return Ok(Tensor::f_empty(&dims, (kind, place.device))?);
+    }
     let on_host = (working_kind(name), tch::Device::Cpu);
     let filled = if place.computes {
         fill(
@@ -273,6 +278,25 @@ fn make(spec: &TensorSpec, place: Place) -> Result<Tensor, Failure> {
         typed
     } else {
         typed.f_to_device(place.device)?
+    })
+}
+
+/// `tch`'s name for a dtype, where it has one.
+fn tch_kind(dtype: &str) -> Option<Kind> {
+    Some(match dtype {
+        "float16" => Kind::Half,
+        "bfloat16" => Kind::BFloat16,
+        "float32" => Kind::Float,
+        "float64" => Kind::Double,
+        "complex64" => Kind::ComplexFloat,
+        "complex128" => Kind::ComplexDouble,
+        "bool" => Kind::Bool,
+        "uint8" => Kind::Uint8,
+        "int8" => Kind::Int8,
+        "int16" => Kind::Int16,
+        "int32" => Kind::Int,
+        "int64" => Kind::Int64,
+        _ => return None,
     })
 }
 

@@ -1,16 +1,20 @@
 //! Values that the host reads from the device: an `.item()`, the number of elements that `nonzero` found.
 //!
 //! The simulated device computes nothing, so it would answer 0. A run on the CPU knows; [`read_backs`] takes what its
-//! operators read, in order, and the simulated device gives the same answers at the same operators.
+//! operators read, and the simulated device gives the same answers at the same operators. Some operators read more or
+//! other values on the CPU than on CUDA, so a read is known by more than its place in the order: [`ReadBack::key`].
+
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Arg, Event, PhaseName, Trace};
 
 /// Operators that read one number of the device: the scalar itself, or how many elements they found.
-const READERS: [(&str, Reading); 5] = [
+const READERS: [(&str, Reading); 6] = [
     ("aten::_local_scalar_dense", Reading::Scalar),
     ("aten::nonzero", Reading::Rows),
+    ("aten::masked_select", Reading::Rows),
     ("aten::_unique2", Reading::Rows),
     ("aten::unique_dim", Reading::Rows),
     ("aten::unique_consecutive", Reading::Rows),
@@ -28,10 +32,29 @@ enum Reading {
 pub struct ReadBack {
     /// The operator.
     pub op: String,
+    /// The outermost operator around it, itself where there is none.
+    pub outer: String,
+    /// For a scalar the operator that returned it last; empty where that was none.
+    pub producer: String,
     /// Shape of its first argument.
     pub shape: Vec<u64>,
     /// What it read.
     pub value: ReadValue,
+}
+
+impl ReadBack {
+    /// What the same read in another run has in common with it.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let shape: Vec<String> = self.shape.iter().map(u64::to_string).collect();
+        let ReadBack {
+            op,
+            outer,
+            producer,
+            ..
+        } = self;
+        format!("{op}|{outer}|{producer}|{}", shape.join("x"))
+    }
 }
 
 /// A value that was read.
@@ -62,39 +85,115 @@ pub struct Reads {
 /// Every value that the model's forward and backward passes read, in order.
 #[must_use]
 pub fn read_backs(trace: &Trace) -> Vec<ReadBack> {
-    let mut open: Option<(u32, Reading, &str, Vec<u64>)> = None;
-    let mut found = Vec::new();
+    let mut finder = Finder::new(trace);
     let mut of_model = false;
     for event in &trace.events {
         match event {
             Event::Phase { name, .. } => {
                 of_model = matches!(name, PhaseName::Forward | PhaseName::Backward);
             }
-            Event::Op { id, name, args, .. } if of_model => {
-                let name = trace.text(*name);
-                if open.is_none() // what an operator reads through others is its own read
-                    && let Some((op, reads)) = READERS.iter().find(|(op, _)| *op == name)
-                    && let Some(shape) = args.first().and_then(|first| shape(trace, first))
-                {
-                    open = Some((*id, *reads, op, shape));
-                }
-            }
-            Event::End { id, out, .. } => {
-                let Some((_, reads, op, shape)) = open.take_if(|(open, ..)| open == id) else {
-                    continue;
-                };
-                if let Some(value) = out.first().and_then(|first| value(trace, first, reads)) {
-                    found.push(ReadBack {
-                        op: op.to_owned(),
-                        shape,
-                        value,
-                    });
-                }
-            }
+            Event::Op {
+                id,
+                name,
+                args,
+                thread,
+                ..
+            } if of_model => finder.begins(*id, *name, args, *thread),
+            Event::End { id, out, .. } if of_model => finder.ends(*id, out),
             _ => {}
         }
     }
-    found
+    finder.found
+}
+
+/// An operator that has begun.
+struct Open {
+    id: u32,
+    name: u32,
+    /// Where it reads: how, and everything about it but the value.
+    reads: Option<(Reading, ReadBack)>,
+}
+
+struct Finder<'a> {
+    trace: &'a Trace,
+    /// Operators that have begun, by thread.
+    open: HashMap<u32, Vec<Open>>,
+    threads: HashMap<u32, u32>,
+    /// The operator that returned an allocation last.
+    producers: HashMap<u32, u32>,
+    found: Vec<ReadBack>,
+}
+
+impl Finder<'_> {
+    fn new(trace: &Trace) -> Finder<'_> {
+        Finder {
+            trace,
+            open: HashMap::new(),
+            threads: HashMap::new(),
+            producers: HashMap::new(),
+            found: Vec::new(),
+        }
+    }
+
+    fn begins(&mut self, id: u32, name: u32, args: &[Arg], thread: u32) {
+        let stack = self.open.entry(thread).or_default();
+        let op = self.trace.text(name);
+        let reader = READERS.iter().find(|(reader, _)| *reader == op);
+        // What an operator reads through others is its own read.
+        let inside = stack.iter().any(|open| open.reads.is_some());
+        let reads = match (reader, args.first()) {
+            (Some((_, reading)), Some(Arg::Tensor(first))) if !inside => {
+                let producer = match reading {
+                    Reading::Scalar => first.alloc.and_then(|alloc| self.producers.get(&alloc)),
+                    Reading::Rows => None,
+                };
+                let sig = self.trace.sigs.get(first.sig as usize);
+                let read = ReadBack {
+                    op: op.to_owned(),
+                    outer: self
+                        .trace
+                        .text(stack.first().map_or(name, |outer| outer.name))
+                        .to_owned(),
+                    producer: producer
+                        .map(|name| self.trace.text(*name).to_owned())
+                        .unwrap_or_default(),
+                    shape: sig.map(|sig| sig.shape.clone()).unwrap_or_default(),
+                    value: ReadValue::Count(0),
+                };
+                Some((*reading, read))
+            }
+            _ => None,
+        };
+        stack.push(Open { id, name, reads });
+        self.threads.insert(id, thread);
+    }
+
+    fn ends(&mut self, id: u32, out: &[Arg]) {
+        let Some(stack) = self
+            .threads
+            .remove(&id)
+            .and_then(|thread| self.open.get_mut(&thread))
+        else {
+            return;
+        };
+        let Some(open) = stack.pop_if(|open| open.id == id) else {
+            return;
+        };
+        if let Some((reading, read)) = open.reads
+            && let Some(value) = out
+                .first()
+                .and_then(|first| value(self.trace, first, reading))
+        {
+            self.found.push(ReadBack { value, ..read });
+        }
+        for made in out {
+            if let Arg::Tensor(made) = made
+                && let Some(alloc) = made.alloc
+            {
+                self.producers.insert(alloc, open.name);
+            }
+        }
+    }
 }
 
 fn shape(trace: &Trace, arg: &Arg) -> Option<Vec<u64>> {

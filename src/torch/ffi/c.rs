@@ -188,9 +188,7 @@ unsafe extern "C" {
         error: Error,
     ) -> c_int;
     pub(super) fn shim_read_back_add(
-        op: *const c_char,
-        shape: *const i64,
-        dims: usize,
+        key: *const c_char,
         kind: c_int,
         bits: i64,
         error: Error,

@@ -52,18 +52,15 @@ pub(crate) fn functions() -> Result<Vec<Function>> {
 
 /// Adds the answer to a read that the device cannot know.
 pub(crate) fn add_read_back(read: &ReadBack) -> Result<()> {
-    let op = c_text(&read.op)?;
-    let shape: Vec<i64> = read.shape.iter().map(|size| size.cast_signed()).collect();
+    let key = c_text(&read.key())?;
     let (kind, bits) = match read.value {
         ReadValue::Count(count) => (0, count.cast_signed()),
         ReadValue::Int(value) => (1, value),
         ReadValue::Bool(value) => (2, i64::from(value)),
         ReadValue::Float(bits) => (3, bits.cast_signed()),
     };
-    // SAFETY: both buffers live through the call, which copies them.
-    call(|e| unsafe {
-        c::shim_read_back_add(op.as_ptr(), shape.as_ptr(), shape.len(), kind, bits, e)
-    })
+    // SAFETY: the text lives through the call, which copies it.
+    call(|e| unsafe { c::shim_read_back_add(key.as_ptr(), kind, bits, e) })
 }
 
 /// Whether operators that read are answered and counted from now on.

@@ -1,6 +1,6 @@
 // Values that operators read from the simulated device: answered from what the same operators read in a run on the
-// CPU. An operator is known by its name and the shape of its first argument, and answers are used in order. A read of a
-// tensor that is on the host takes its answer too: it was read in the other run as well.
+// CPU, which the front tells by key (ReadBack::key). Answers with one key are used in order. A read of a tensor that is
+// on the host takes its answer too: it was read in the other run as well.
 
 #include "common.h"
 
@@ -28,8 +28,8 @@ struct Reads {
 
 struct State {
   std::mutex mutex;
-  // operator -> shape -> answers
-  std::unordered_map<std::string, std::map<std::vector<int64_t>, std::deque<Answer>>> answers;
+  std::unordered_map<std::string, std::deque<Answer>> answers;      // by key
+  std::unordered_map<const void*, std::string> producers;           // by the storage's address
   std::map<std::string, Reads> reads;
   void (*answer)(const void*, size_t) = nullptr;
   void (*answer_count)(int64_t) = nullptr;
@@ -43,7 +43,8 @@ State& state() {
 }
 
 constexpr std::string_view kReaders[] = {
-    "aten::_local_scalar_dense", "aten::nonzero", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"};
+    "aten::_local_scalar_dense", "aten::nonzero",    "aten::masked_select",
+    "aten::_unique2",            "aten::unique_dim", "aten::unique_consecutive"};
 
 bool reads(std::string_view name) {
   for (auto reader : kReaders) {
@@ -77,64 +78,120 @@ void give(State& s, const Answer& a, at::ScalarType dtype) {
       AT_EXPAND(AT_ALL_TYPES), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES), at::kBool, at::kHalf, at::kBFloat16);
 }
 
-struct Reading : at::ObserverContext {};
+struct Op : at::ObserverContext {
+  bool reads = false;
+};
 
 // What an operator reads through others is its own read.
 thread_local bool inside = false;
+thread_local std::vector<const char*> running;
+
+const void* address(const at::Tensor& t) {
+  return t.defined() && t.unsafeGetTensorImpl()->has_storage() ? t.storage().data() : nullptr;
+}
+
+std::string key(State& s, const char* op, const at::Tensor& first) {
+  std::string key = std::string(op) + "|" + (running.empty() ? op : running.front()) + "|";
+  if (std::string_view(op) == kReaders[0]) {
+    if (auto producer = s.producers.find(address(first)); producer != s.producers.end()) {
+      key += producer->second;
+    }
+  }
+  key += "|";
+  for (size_t i = 0; i < first.sizes().size(); i++) {
+    key += (i == 0 ? "" : "x") + std::to_string(first.size(static_cast<int64_t>(i)));
+  }
+  return key;
+}
+
+// Answers the read that the operator is about to do; true where it is one.
+bool read(State& s, const char* op, const at::Tensor& first) {
+  auto& queue = s.answers[key(s, op, first)];
+  if (first.is_cuda()) {
+    auto& count = s.reads[op];
+    if (!queue.empty()) {
+      give(s, queue.front(), first.scalar_type());
+      count.answered++;
+    } else {
+      count.unknown++;
+      // Whether all is well: taken to be so.
+      auto producer = s.producers.find(address(first));
+      if (producer != s.producers.end() && producer->second == "aten::all") {
+        give(s, {READ_INT, 1}, first.scalar_type());
+      }
+    }
+  }
+  if (!queue.empty()) {
+    queue.pop_front();
+  }
+  return true;
+}
 
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
-  if (!watching.load(std::memory_order_relaxed) || inside || !reads(fn.name())) {
+  if (!watching.load(std::memory_order_relaxed)) {
     return nullptr;
   }
   try {
+    auto context = std::make_unique<Op>();
     auto inputs = fn.inputs();
-    if (fn.num_inputs() == 0 || inputs.size() < fn.num_inputs()) {
-      return nullptr;
-    }
-    const auto& first = inputs[inputs.size() - fn.num_inputs()];
-    if (!first.isTensor() || !first.toTensor().defined()) {
-      return nullptr;
-    }
-    const at::Tensor& t = first.toTensor();
-    auto& s = state();
-    std::lock_guard<std::mutex> lock(s.mutex);
-    auto& queue = s.answers[fn.name()][t.sizes().vec()];
-    auto reading = std::make_unique<Reading>();
-    if (t.is_cuda()) {
-      auto& count = s.reads[fn.name()];
-      if (queue.empty()) {
-        count.unknown++;
-      } else {
-        give(s, queue.front(), t.scalar_type());
-        count.answered++;
+    size_t own = fn.num_inputs();
+    bool copies = std::string_view(fn.name()) == "aten::copy_";
+    if (!inside && own > 0 && inputs.size() >= own && (copies || reads(fn.name()))) {
+      inputs = inputs.slice(inputs.size() - own);
+      if (inputs[0].isTensor() && inputs[0].toTensor().defined()) {
+        auto& s = state();
+        std::lock_guard<std::mutex> lock(s.mutex);
+        if (!copies) {
+          context->reads = inside = read(s, fn.name(), inputs[0].toTensor());
+        } else if (inputs.size() > 1 && inputs[1].isTensor() && inputs[0].toTensor().is_cpu() &&
+                   inputs[1].toTensor().is_cuda()) {
+          s.reads[fn.name()].unknown++; // what is copied to the host are zeros
+        }
       }
     }
-    if (!queue.empty()) {
-      queue.pop_front();
-    }
-    inside = true;
-    return reading;
+    running.push_back(fn.name());
+    return context;
   } catch (...) {
     return nullptr;
   }
 }
 
-// What was not fetched must not reach the next operator.
-void on_op_end(const at::RecordFunction&, at::ObserverContext* reading) {
-  if (reading != nullptr) {
+// An answer that was not fetched must not reach the next operator.
+void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
+  auto* op = static_cast<Op*>(base);
+  if (op == nullptr) {
+    return;
+  }
+  if (!running.empty()) {
+    running.pop_back();
+  }
+  if (op->reads) {
     inside = false;
     state().answer(nullptr, 0);
+  }
+  try {
+    auto& s = state();
+    std::lock_guard<std::mutex> lock(s.mutex);
+    const auto& outputs = fn.outputs();
+    size_t own = std::min(outputs.size(), fn.num_outputs());
+    for (size_t i = outputs.size() - own; i < outputs.size(); i++) {
+      if (outputs[i].isTensor()) {
+        if (const void* where = address(outputs[i].toTensor())) {
+          s.producers[where] = fn.name();
+        }
+      }
+    }
+  } catch (...) {
   }
 }
 
 } // namespace
 
-int shim_read_back_add(
-    const char* op, const int64_t* shape, size_t dims, int kind, int64_t bits, char** error) {
+int shim_read_back_add(const char* key, int kind, int64_t bits, char** error) {
   return shim::guard(error, [&] {
     auto& s = state();
     std::lock_guard<std::mutex> lock(s.mutex);
-    s.answers[op][std::vector<int64_t>(shape, shape + dims)].push_back({kind, bits});
+    s.answers[key].push_back({kind, bits});
   });
 }
 
@@ -149,7 +206,10 @@ int shim_read_back_watch(int on, char** error) {
     s.answer_count = reinterpret_cast<void (*)(int64_t)>(dlsym(RTLD_DEFAULT, "inspect_cuda_sim_answer_count"));
     TORCH_CHECK(s.answer != nullptr && s.answer_count != nullptr, "the simulated CUDA device is not loaded");
     at::addGlobalCallback(
-        at::RecordFunctionCallback(on_op, on_op_end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+        at::RecordFunctionCallback(on_op, on_op_end)
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
   });
 }
 

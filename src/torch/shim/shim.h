@@ -156,10 +156,10 @@ int shim_sim_functions(shim_function_visitor visit, void* context, char** error)
 
 // ---- values read from the simulated device (read_back.cpp)
 enum { READ_COUNT = 0, READ_INT, READ_BOOL, READ_DOUBLE };
-// Adds an answer: the next read by operator `op` of a first argument of this shape that has none yet. `bits` are the
-// number's own, a double's for READ_DOUBLE.
-int shim_read_back_add(
-    const char* op, const int64_t* shape, size_t dims, int kind, int64_t bits, char** error);
+// Adds an answer for the next read with this key that has none yet. A key is what ReadBack::key writes: the operator,
+// the outermost one around it, the one that returned a scalar last, and the shape of its first argument. `bits` are the number's own, a
+// double's for READ_DOUBLE.
+int shim_read_back_add(const char* key, int kind, int64_t bits, char** error);
 // Operators that read are answered and counted only while this is on.
 int shim_read_back_watch(int on, char** error);
 // Calls back for every operator that read something.
