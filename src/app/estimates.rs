@@ -2,12 +2,14 @@
 //! the CPU, or the file alone.
 
 use super::Failure;
-use super::simulated::Simulated;
+use super::simulated::Pair;
 use crate::checkpoint::Checkpoint;
 use crate::cli::GpuPlan;
 use crate::engine::protocol::{Gap, Mode, NotModelled, OptimizerImpl};
 use crate::estimate::cpu_trace::{Card, Converted, as_cuda};
-use crate::estimate::{Basis, Estimate, OptimizerState, Question, RuleOfThumb, Training};
+use crate::estimate::{
+    Basis, EagerPeak, Estimate, OptimizerState, Question, RuleOfThumb, Training,
+};
 use crate::simulate::{AllocConf, DeviceLimits};
 use crate::trace::Trace;
 use crate::trace::memory::MemoryTimeline;
@@ -21,8 +23,9 @@ pub(super) fn from_simulated(
     checkpoint: &Checkpoint,
     mode: &Mode,
     gpu: &GpuPlan,
-    simulated: &Simulated,
+    pair: &Pair,
 ) -> Result<Estimate, Failure> {
+    let simulated = &pair.simulated;
     let memory = MemoryTimeline::of(&simulated.trace);
     let done = simulated.answer.iter();
     let question = Question {
@@ -38,12 +41,22 @@ pub(super) fn from_simulated(
         assumptions: vec![assumption(mode)],
         ..question(checkpoint, Some(&simulated.trace), mode, gpu)?
     };
-    Ok(Estimate::of_run(
-        Basis::CudaSim,
-        &simulated.trace,
-        &memory,
-        &question,
-    ))
+    let mut estimate = Estimate::of_run(Basis::CudaSim, &simulated.trace, &memory, &question);
+    match &pair.eager {
+        None => estimate.assumptions.push(
+            "values live as long as the variables of an eager Python module would hold them"
+                .to_owned(),
+        ),
+        Some(Ok(eager)) => {
+            let memory = MemoryTimeline::of(&eager.trace);
+            estimate.eager = Some(EagerPeak::of(&memory, &question));
+        }
+        Some(Err(failure)) => estimate.assumptions.push(format!(
+            "the peak of an eager Python module is not known: {}",
+            failure.one_line()
+        )),
+    }
+    Ok(estimate)
 }
 
 /// The estimate from a run on the CPU, and what that run becomes on a CUDA device. A model that does not fit the

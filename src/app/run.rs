@@ -144,6 +144,7 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
         cast: plan.cast.map(|dtype| dtype.name().to_owned()),
         autocast: plan.autocast.map(|dtype| dtype.name().to_owned()),
         seed: SEED,
+        lifetimes: plan.lifetimes,
         read_backs: Vec::new(),
         alloc_conf: None,
     })

@@ -10,7 +10,9 @@ use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, limited_options, save};
 use crate::checkpoint::{Checkpoint, Finding, Severity};
 use crate::cli::{BasisArg, EngineLimits, GpuPlan, Inspect, RunPlan};
-use crate::engine::protocol::{Device, FailureKind, PROTOCOL, Progress, Request, RunRequest, Task};
+use crate::engine::protocol::{
+    Device, FailureKind, Lifetimes, PROTOCOL, Progress, Request, RunRequest, Task,
+};
 use crate::engine::stand_ins::{self, AddressOrder, SimulatedDevice, StandIns};
 use crate::engine::{Answer, EngineError, Observer, ask};
 use crate::estimate::{Estimate, Profile};
@@ -76,6 +78,57 @@ pub(super) fn run(
         return Ok(first);
     }
     run_with(request, gpu, limits, capacity, progress, interrupted)
+}
+
+/// A run on the simulated device, and what is known of the same run with an eager Python module's lifetimes.
+pub(super) struct Pair {
+    /// The run that was asked for.
+    pub(super) simulated: Simulated,
+    /// The other one; none where it is the one that was asked for.
+    pub(super) eager: Option<Result<Simulated, Failure>>,
+}
+
+/// Runs `request` as [`run`] does, and beside it as an eager Python module would keep its values: with nothing but the
+/// lifetimes different, so that its peak can be said too.
+fn run_pair(
+    request: &RunRequest,
+    gpu: &GpuPlan,
+    limits: EngineLimits,
+    progress: &mut dyn FnMut(&Progress),
+    interrupted: &AtomicBool,
+) -> Result<Pair, Failure> {
+    let eager = RunRequest {
+        lifetimes: Lifetimes::Python,
+        ..request.clone()
+    };
+    std::thread::scope(|scope| {
+        let beside = (request.lifetimes == Lifetimes::TorchScript).then(|| {
+            let eager = &eager;
+            scope.spawn(move || {
+                run_with(
+                    eager,
+                    gpu,
+                    limits,
+                    UNLIMITED_BYTES,
+                    &mut |_| {},
+                    interrupted,
+                )
+            })
+        });
+        let simulated = run(request, gpu, limits, progress, interrupted);
+        let eager = beside.map(|beside| beside.join().unwrap_or_else(|_| Err(panicked())));
+        Ok(Pair {
+            simulated: simulated?,
+            eager,
+        })
+    })
+}
+
+fn panicked() -> Failure {
+    Failure::new(
+        Exit::ENGINE,
+        anyhow::anyhow!("the thread of the simulated run panicked"),
+    )
 }
 
 /// Runs `request` on a simulated device of so much memory, once.
@@ -223,22 +276,16 @@ fn both(
 ) -> Result<Outcome, Failure> {
     let (ran, simulated) = std::thread::scope(|scope| {
         let beside =
-            scope.spawn(move || run(request, gpu, inspect.limits, &mut |_| {}, interrupted));
+            scope.spawn(move || run_pair(request, gpu, inspect.limits, &mut |_| {}, interrupted));
         let ran = run::run(request.clone(), inspect, context, interrupted);
         (ran, beside.join())
     });
-    let simulated = simulated.unwrap_or_else(|_| {
-        Err(Failure::new(
-            Exit::ENGINE,
-            anyhow::anyhow!("the thread of the simulated run panicked"),
-        ))
-    });
     let ran = ran?;
-    let simulated = match simulated {
-        Ok(simulated) if simulated.reads_known() => Ok(simulated),
+    let simulated = match simulated.unwrap_or_else(|_| Err(panicked())) {
+        Ok(pair) if pair.simulated.reads_known() => Ok(pair),
         Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
         // The CPU run knows what the model reads on the device: once more, with its answers.
-        _ => run(
+        _ => run_pair(
             &RunRequest {
                 read_backs: read_backs(&ran.trace),
                 ..request.clone()
@@ -250,9 +297,9 @@ fn both(
         ),
     };
     match simulated {
-        Ok(simulated) => {
-            let mode = &request.mode;
-            let estimate = estimates::from_simulated(checkpoint, mode, gpu, &simulated)?;
+        Ok(pair) => {
+            let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &pair)?;
+            let simulated = pair.simulated;
             // A real GPU's own trace says more than the simulated one's.
             let real = matches!(request.device, Device::Cuda(_));
             let trace = if real { &ran.trace } else { &simulated.trace };
@@ -329,8 +376,9 @@ fn alone(
     };
     let mut progress = context.ui.progress();
     let mut show = |now: &Progress| progress.stage(&now.stage, now.done, now.total);
-    let simulated = run(request, gpu, inspect.limits, &mut show, interrupted)?;
-    let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &simulated)?;
+    let pair = run_pair(request, gpu, inspect.limits, &mut show, interrupted)?;
+    let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &pair)?;
+    let simulated = pair.simulated;
     let failure = save::write(&inspect.save, &simulated.trace)
         .err()
         .or_else(|| does_not_fit(&request.file, &estimate, &simulated));

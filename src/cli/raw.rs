@@ -10,7 +10,7 @@ use regex::Regex;
 use super::input::{BatchArgument, parse_argument};
 use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
 use super::values::{DurationArg, parse_device, parse_dtype};
-use crate::engine::protocol::{Argument, Device, Loss, Optimizer, OptimizerImpl};
+use crate::engine::protocol::{Argument, Device, Lifetimes, Loss, Optimizer, OptimizerImpl};
 use crate::estimate::Profile;
 use crate::simulate::AllocConf;
 use crate::tensor::DType;
@@ -229,6 +229,10 @@ pub(super) struct RunArgs {
     /// Load this state_dict into the model before running.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
     pub(super) weights: Option<PathBuf>,
+    /// How long values live: until their last use, as TorchScript runs them, or
+    /// as long as an eager Python module's variables hold them.
+    #[arg(long, value_enum, value_name = "KIND", default_value = "torchscript")]
+    pub(super) lifetimes: Lifetimes,
 }
 
 /// The GPU that the estimate is for.

@@ -10,7 +10,7 @@ use super::raw::{
     Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, RunArgs,
     ShowArgs, UnitsArg,
 };
-use crate::engine::protocol::{Argument, Device, Mode};
+use crate::engine::protocol::{Argument, Device, Lifetimes, Mode};
 use crate::estimate::{DEFAULT_PROFILE, Profile};
 use crate::simulate::{AllocConf, AllocConfError};
 use crate::tensor::DType;
@@ -153,6 +153,8 @@ pub struct RunPlan {
     pub autocast: Option<DType>,
     /// Load these weights first.
     pub weights: Option<PathBuf>,
+    /// How long values live.
+    pub lifetimes: Lifetimes,
 }
 
 /// Where inputs come from.
@@ -375,6 +377,7 @@ impl RunArgs {
             device,
             cast: self.cast,
             autocast: self.autocast,
+            lifetimes: self.lifetimes,
             weights: self.weights,
         }
     }

@@ -81,6 +81,34 @@ pub struct RunRequest {
     /// For the simulated device: what the model's operators read in a run on the CPU, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read_backs: Vec<ReadBack>,
+    /// How long values live.
+    #[serde(default)]
+    pub lifetimes: Lifetimes,
+}
+
+/// How long a run keeps the values between its operators.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lower")]
+pub enum Lifetimes {
+    /// Until their last use, as TorchScript's interpreter does.
+    #[default]
+    TorchScript,
+    /// As long as a variable of a running function names them, as in an eager Python module.
+    Python,
+}
+
+impl Lifetimes {
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Lifetimes::TorchScript => "torchscript",
+            Lifetimes::Python => "python",
+        }
+    }
 }
 
 /// Inference, or training with everything it needs.

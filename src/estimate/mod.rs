@@ -7,6 +7,7 @@
 //! The estimate serializes exactly as the JSON contract's `estimate`.
 
 pub mod cpu_trace;
+mod eager;
 pub mod fit;
 mod optimizer;
 mod orders;
@@ -18,6 +19,7 @@ mod without_run;
 
 use serde::Serialize;
 
+pub use eager::EagerPeak;
 pub use optimizer::{OPTIMIZERS, OptimizerState};
 pub use orders::{Modelled, model};
 pub use peak::{AtPeak, LiveTensor};
@@ -91,6 +93,8 @@ pub struct Estimate {
     pub peak_reserved_bytes: Option<u64>,
     /// The moment of the peak.
     pub at_peak: Option<AtPeak>,
+    /// The same run with the lifetimes of an eager Python module; none where that is what was run, or was not.
+    pub eager: Option<EagerPeak>,
     /// Where the reserved figure is a range.
     pub interval: Option<Interval>,
     /// The CUDA context outside the allocator.
@@ -145,20 +149,7 @@ impl Estimate {
     ) -> Estimate {
         let interval = address_range(trace, &question.conf, memory.peak_reserved);
         let context = question.profile.and_then(|profile| profile.context_bytes);
-        let out_of_memory = memory.out_of_memory > 0;
-        let need = memory
-            .peak_reserved
-            .map(|reserved| reserved.saturating_add(context.unwrap_or(0)));
-        let fits = question
-            .capacity_bytes
-            .zip(need)
-            .map(|(capacity, need)| !out_of_memory && need <= capacity);
-        let margin = match (fits, question.capacity_bytes, need) {
-            (Some(true), Some(capacity), Some(need)) => capacity.checked_sub(need),
-            _ => None,
-        };
-        let peak_of =
-            |figure: fn(&PhaseMemory) -> Option<u64>| memory.phases.iter().filter_map(figure).max();
+        let (fits, margin) = question.fits(memory);
         let at_peak = AtPeak::of(trace, memory);
         Estimate {
             basis,
@@ -166,11 +157,12 @@ impl Estimate {
             bound: "expected",
             phases: memory.phases.iter().map(PhaseFigures::of).collect(),
             peak_phase: at_peak.as_ref().and_then(|peak| peak.phase),
-            peak_requested_bytes: peak_of(|phase| Some(phase.requested.peak)),
-            peak_allocated_bytes: peak_of(|phase| Some(phase.allocated.peak)),
-            peak_active_bytes: peak_of(|phase| phase.active.map(|span| span.peak)),
+            peak_requested_bytes: highest(memory, |phase| Some(phase.requested.peak)),
+            peak_allocated_bytes: highest(memory, |phase| Some(phase.allocated.peak)),
+            peak_active_bytes: highest(memory, |phase| phase.active.map(|span| span.peak)),
             peak_reserved_bytes: memory.peak_reserved,
             at_peak,
+            eager: None,
             interval,
             context_bytes: context,
             device_total_bytes: question
@@ -188,6 +180,31 @@ impl Estimate {
             },
         }
     }
+}
+
+impl Question<'_> {
+    /// Whether a run fits into the capacity asked for, and what is left where it does; bytes.
+    fn fits(&self, memory: &MemoryTimeline) -> (Option<bool>, Option<u64>) {
+        let context = self.profile.and_then(|profile| profile.context_bytes);
+        let need = memory
+            .peak_reserved
+            .map(|reserved| reserved.saturating_add(context.unwrap_or(0)));
+        let Some((capacity, need)) = self.capacity_bytes.zip(need) else {
+            return (None, None);
+        };
+        let fits = memory.out_of_memory == 0 && need <= capacity;
+        let margin = if fits {
+            capacity.checked_sub(need)
+        } else {
+            None
+        };
+        (Some(fits), margin)
+    }
+}
+
+/// The highest of a figure over all phases.
+fn highest(memory: &MemoryTimeline, figure: fn(&PhaseMemory) -> Option<u64>) -> Option<u64> {
+    memory.phases.iter().filter_map(figure).max()
 }
 
 /// Reserved memory with new segments above and below the last: the range that the driver decides.

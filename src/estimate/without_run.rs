@@ -61,6 +61,7 @@ impl Estimate {
             peak_active_bytes: None,
             peak_reserved_bytes: None,
             at_peak: Some(known(live)),
+            eager: None,
             interval: None,
             context_bytes: context,
             device_total_bytes: question.capacity_bytes,

@@ -37,6 +37,9 @@ impl Table {
 pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
     let (verdict, look) = verdict_text(estimate, units);
     let mut facts = vec![Fact::new("GPU", verdict, look)];
+    if let Some((text, look)) = eager_text(estimate, units) {
+        facts.push(Fact::new("As Python", text, look));
+    }
     if let Some(text) = fits_text(estimate, units) {
         let look = match estimate.fits {
             Some(true) => Look::Good,
@@ -228,6 +231,27 @@ fn verdict_text(estimate: &Estimate, units: Units) -> (String, Look) {
         let _ = write!(text, " ({basis} {profile})");
     }
     (text, Look::Strong)
+}
+
+/// What an eager Python module would need, where that is something else.
+fn eager_text(estimate: &Estimate, units: Units) -> Option<(String, Look)> {
+    let eager = estimate.eager.as_ref()?;
+    let same = eager.peak_allocated_bytes == estimate.peak_allocated_bytes
+        && eager.peak_reserved_bytes == estimate.peak_reserved_bytes;
+    if same {
+        return None;
+    }
+    let figure = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| units.bytes(bytes));
+    let mut text = format!(
+        "{} allocated, {} reserved: an eager module's variables keep values beyond their last use",
+        figure(eager.peak_allocated_bytes),
+        figure(eager.peak_reserved_bytes)
+    );
+    let fits_less = estimate.fits == Some(true) && eager.fits == Some(false);
+    if fits_less {
+        text.push_str("; so it does not fit");
+    }
+    Some((text, if fits_less { Look::Bad } else { Look::Plain }))
 }
 
 fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {

@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
-    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Message, Mode,
+    BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Lifetimes, Message, Mode,
     ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
 use inspect_checkpoint::trace::{
@@ -472,7 +472,7 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
         session.arguments(&method, &chosen)?;
         Ok(chosen.values)
     })?;
-    module.mark()?;
+    module.mark(run.lifetimes == Lifetimes::Python)?;
     let call = Call {
         module: &module,
         method: &method,
@@ -556,7 +556,11 @@ fn load_phase(
     }
     let cast = run.cast.as_deref().map(scalar_type).transpose()?;
     let moved = if target.on_cuda() || cast.is_some() {
-        module.to(target.torch_name(), cast)
+        module.to(
+            target.torch_name(),
+            cast,
+            run.lifetimes == Lifetimes::Python,
+        )
     } else {
         Ok(())
     };

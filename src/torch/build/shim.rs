@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::build_id::Fnv;
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     "module",
     "values",
     "record",
@@ -15,6 +15,8 @@ const SOURCES: [&str; 7] = [
     "cuda",
     "train",
     "read_back",
+    "variables",
+    "rnn",
 ];
 
 /// Builds the shim against the libtorch whose libraries are in `lib`.

@@ -63,6 +63,7 @@ unsafe extern "C" {
         module: *mut Module,
         device: *const c_char,
         scalar_type: c_int,
+        as_python: c_int,
         error: Error,
     ) -> c_int;
     pub(super) fn shim_module_visit(
@@ -78,7 +79,7 @@ unsafe extern "C" {
         methods: *mut *mut c_char,
         error: Error,
     ) -> c_int;
-    pub(super) fn shim_module_mark(module: *mut Module, error: Error) -> c_int;
+    pub(super) fn shim_module_mark(module: *mut Module, as_python: c_int, error: Error) -> c_int;
     pub(super) fn shim_module_run(
         module: *mut Module,
         method: *const c_char,

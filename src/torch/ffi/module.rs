@@ -62,8 +62,9 @@ impl Module {
         call(|e| unsafe { c::shim_module_train(self.0, c_int::from(on), e) })
     }
 
-    /// Moves to a device and casts floating-point tensors, as nn.Module.to does.
-    pub(crate) fn to(&self, device: &str, scalar_type: Option<i8>) -> Result<()> {
+    /// Moves to a device and casts floating-point tensors, as nn.Module.to does; with `as_python` also as the modules
+    /// of torch.nn do that have a way of their own.
+    pub(crate) fn to(&self, device: &str, scalar_type: Option<i8>, as_python: bool) -> Result<()> {
         let device = c_text(device)?;
         // SAFETY: module and text are alive.
         call(|e| unsafe {
@@ -71,6 +72,7 @@ impl Module {
                 self.0,
                 device.as_ptr(),
                 scalar_type.map_or(-1, c_int::from),
+                c_int::from(as_python),
                 e,
             )
         })
@@ -139,10 +141,11 @@ impl Module {
         })
     }
 
-    /// Marks every method's entry and exit for the recording; before the first run.
-    pub(crate) fn mark(&self) -> Result<()> {
+    /// Marks every method's entry and exit for the recording; before the first run. With `as_python`, values live as
+    /// long as an eager module's variables would hold them.
+    pub(crate) fn mark(&self, as_python: bool) -> Result<()> {
         // SAFETY: the module is alive.
-        call(|e| unsafe { c::shim_module_mark(self.0, e) })
+        call(|e| unsafe { c::shim_module_mark(self.0, c_int::from(as_python), e) })
     }
 
     /// Calls a method; the caller goes on holding the arguments.

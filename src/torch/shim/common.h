@@ -76,6 +76,14 @@ void on_exit(const c10::IValue& self, const c10::IValue& result);
 // record.cpp: names for the modules that marks will meet.
 void name_modules(const torch::jit::Module& root);
 
+// variables.cpp: from the next run on, values live as long as an eager module's variables would hold them.
+void keep_variables(const torch::jit::Module& root);
+// variables.cpp: after a run, also one that failed on the way.
+void drop_variables();
+
+// rnn.cpp: makes one block of the weights of every LSTM, GRU and RNN, as nn.RNNBase does when it is moved to CUDA.
+void flatten_rnn_weights(const torch::jit::Module& module);
+
 // cuda.cpp: attaches to the caching allocator; the callbacks are record.cpp's.
 void attach_cuda_tracker();
 void on_cuda_alloc(uint64_t address, int64_t requested, uint64_t stream);

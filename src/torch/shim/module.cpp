@@ -90,7 +90,8 @@ class File : public caffe2::serialize::ReadAdapterInterface {
 // two tensors that were views of one storage get a storage each.
 class Mover {
  public:
-  Mover(c10::Device device, int scalar_type) : device_(device), scalar_type_(scalar_type) {}
+  Mover(c10::Device device, int scalar_type, bool as_python)
+      : device_(device), scalar_type_(scalar_type), as_python_(as_python) {}
 
   void apply(const Module& m) {
     if (!seen_.insert(m._ivalue().get()).second) {
@@ -104,6 +105,9 @@ class Mover {
     }
     for (const auto& b : m.named_buffers(/*recurse=*/false)) {
       move(b.value);
+    }
+    if (as_python_ && device_.is_cuda()) {
+      shim::flatten_rnn_weights(m);
     }
   }
 
@@ -124,6 +128,7 @@ class Mover {
 
   c10::Device device_;
   int scalar_type_;
+  bool as_python_;
   std::set<const void*> seen_;
 };
 
@@ -230,8 +235,9 @@ int shim_module_train(shim_module* module, int on, char** error) {
   });
 }
 
-int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error) {
-  return shim::guard(error, [&] { Mover(c10::Device(device), scalar_type).apply(module->module); });
+int shim_module_to(shim_module* module, const char* device, int scalar_type, int as_python, char** error) {
+  return shim::guard(
+      error, [&] { Mover(c10::Device(device), scalar_type, as_python != 0).apply(module->module); });
 }
 
 int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* context, char** error) {
@@ -287,8 +293,11 @@ int shim_module_schema(shim_module* module, const char* method, char** out, char
   });
 }
 
-int shim_module_mark(shim_module* module, char** error) {
+int shim_module_mark(shim_module* module, int as_python, char** error) {
   return shim::guard(error, [&] {
+    if (as_python != 0) {
+      shim::keep_variables(module->module);
+    }
     shim::name_modules(module->module);
     each_graph(module->module, [](Graph& graph) {
       if (!graph.inputs().empty() && graph.outputs().size() == 1) {
@@ -300,10 +309,12 @@ int shim_module_mark(shim_module* module, char** error) {
 
 int shim_module_run(
     shim_module* module, const char* method, const shim_values* arguments, shim_values* results, char** error) {
-  return shim::guard(error, [&] {
+  int status = shim::guard(error, [&] {
     auto run = module->module.get_method(method);
     results->stack.push_back(run(arguments->stack));
   });
+  shim::drop_variables();
+  return status;
 }
 
 int shim_module_assign(shim_module* module, const char* name, void* tensor, char** error) {

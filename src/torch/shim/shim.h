@@ -36,7 +36,7 @@ void shim_module_free(shim_module* module);
 int shim_module_train(shim_module* module, int on, char** error);
 // What nn.Module._apply does: children first, then own parameters, then own buffers; floating-point tensors also get
 // `scalar_type` where it is not negative. Views of one storage get a storage each, as in Python.
-int shim_module_to(shim_module* module, const char* device, int scalar_type, char** error);
+int shim_module_to(shim_module* module, const char* device, int scalar_type, int as_python, char** error);
 // Calls back once per parameter (kind 0) and buffer (1), in named_parameters' and named_buffers' order, and then for
 // every tensor that is a constant of the methods' code (2): a frozen module's weights are there.
 typedef void (*shim_tensor_visitor)(void* context, const char* name, int kind, void* tensor);
@@ -44,8 +44,9 @@ int shim_module_visit(shim_module* module, shim_tensor_visitor visit, void* cont
 // JSON: {"class", "method", "returns", "arguments": [{"name", "type", "kind": {...}, "default"}]}, or *out = NULL where
 // there is no such method; then *methods lists those that exist.
 int shim_module_schema(shim_module* module, const char* method, char** out, char** methods, char** error);
-// Inserts enter and exit marks into every method; must come before the first run.
-int shim_module_mark(shim_module* module, char** error);
+// Inserts enter and exit marks into every method; must come before the first run. With as_python, values live as long
+// as the variables of an eager Python module would hold them (variables.cpp).
+int shim_module_mark(shim_module* module, int as_python, char** error);
 // Pushes what the method returns, as one value, to `results`. The caller keeps the arguments, as a Python caller
 // keeps its variables: an input is not freed after its last use inside.
 int shim_module_run(
