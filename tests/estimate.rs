@@ -9,22 +9,12 @@
     reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
 )]
 
+mod common;
+
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
-use inspect_checkpoint::engine::stand_ins;
+use common::{Said, has_simulated_device, run_with_engine};
 use serde_json::Value;
-
-/// True where there is a simulated device; says why where there is none.
-fn simulated() -> bool {
-    match stand_ins::unavailable() {
-        None => true,
-        Some(reason) => {
-            println!("skipped: no simulated CUDA device: {reason}");
-            false
-        }
-    }
-}
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -32,21 +22,15 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn inspect(file: &str, args: &[&str]) -> Output {
-    // The engine is built with the tests; naming it makes sure that it is this one.
-    Command::new(env!("CARGO_BIN_EXE_inspect"))
-        .arg(fixture(file))
-        .args(args)
-        .env("INSPECT_ENGINE", env!("CARGO_BIN_EXE_inspect-torch"))
-        .output()
-        .unwrap()
+fn inspect(file: &str, args: &[&str]) -> Said {
+    let file = fixture(file);
+    run_with_engine(&[&[file.to_str().unwrap()], args].concat())
 }
 
 fn report(file: &str, args: &[&str], exit: i32) -> Value {
     let output = inspect(file, &[args, &["--format", "json"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(exit), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    assert_eq!(output.code, Some(exit), "{}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 fn estimate(file: &str, args: &[&str], exit: i32) -> Value {
@@ -115,7 +99,7 @@ const SIM: [&str; 2] = ["--device", "cuda-sim"];
 /// Peaks that Python's torch 2.11 reaches on the simulated device with the same module (compute capability 8.9).
 #[test]
 fn inference_peaks_are_those_of_pytorch() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     for (file, input, allocated, reserved) in [
@@ -138,7 +122,7 @@ fn inference_peaks_are_those_of_pytorch() {
 
 #[test]
 fn training_peaks_are_those_of_pytorch() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let estimate = estimate(
@@ -157,7 +141,7 @@ fn training_peaks_are_those_of_pytorch() {
 
 #[test]
 fn the_default_run_has_both() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let report = report("tiny_cnn.pt", &["--input", "2x3x32x32"], 0);
@@ -174,13 +158,13 @@ fn report_without_simulation() -> Value {
 
 #[test]
 fn a_model_that_does_not_fit_gets_pytorchs_own_error_and_exit_code_1() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = [&IMAGES[..], &SIM, &["--memory", "560MiB"]].concat();
     let output = inspect("vgg16.pt", &args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let stderr = &output.stderr;
+    assert_eq!(output.code, Some(1), "{stderr}");
     assert!(stderr.contains("does not fit"), "{stderr}");
     assert!(stderr.contains("CUDA out of memory"), "{stderr}");
     let estimate = estimate("vgg16.pt", &args, 1);
@@ -197,7 +181,7 @@ fn a_model_that_does_not_fit_gets_pytorchs_own_error_and_exit_code_1() {
 /// the forward and in the backward pass.
 #[test]
 fn memory_that_runs_out_while_running_is_told_as_such() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let image = ["--input", "8x3x224x224", "--device", "cuda-sim"];
@@ -209,8 +193,8 @@ fn memory_that_runs_out_while_running_is_told_as_such() {
     for (more, phase) in cases {
         let args = [&image[..], more].concat();
         let output = inspect("resnet18.pt", &args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{more:?}: {stderr}");
+        let stderr = &output.stderr;
+        assert_eq!(output.code, Some(1), "{more:?}: {stderr}");
         assert!(stderr.contains("CUDA out of memory"), "{more:?}: {stderr}");
         let estimate = estimate("resnet18.pt", &args, 1);
         assert_eq!(estimate["fits"], false, "{more:?}");
@@ -222,7 +206,7 @@ fn memory_that_runs_out_while_running_is_told_as_such() {
 /// again: the model fits, and the figures are those of the smaller card.
 #[test]
 fn the_cache_is_given_back_before_memory_runs_out() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = [
@@ -251,7 +235,7 @@ fn the_cache_is_given_back_before_memory_runs_out() {
 
 #[test]
 fn what_fits_has_a_margin() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let estimate = estimate(
@@ -267,7 +251,7 @@ fn what_fits_has_a_margin() {
 
 #[test]
 fn the_allocators_settings_change_what_is_reserved() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = [
@@ -283,7 +267,7 @@ fn the_allocators_settings_change_what_is_reserved() {
 
 #[test]
 fn a_hopper_card_has_the_larger_workspace() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let workspace = |profile: &str| {
@@ -308,7 +292,7 @@ const SELECTS: &[&str] = &["--input", "16x24", "--input", "20:int64@0..7"];
 /// What a mask keeps, how many ids there are and numbers read from tensors come from the CPU run beside it.
 #[test]
 fn sizes_that_depend_on_values_are_those_of_the_cpu_run() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let report = report("selects.pt", SELECTS, 0);
@@ -335,7 +319,7 @@ fn sizes_that_depend_on_values_are_those_of_the_cpu_run() {
 /// The simulated device alone knows no values, and says where it needed one.
 #[test]
 fn sizes_that_nobody_knows_are_named() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let arguments = [SELECTS, &["--device", "cuda-sim"]].concat();
@@ -378,7 +362,7 @@ const VGG16: [(&str, u64, u64); 21] = [
 
 #[test]
 fn the_rule_of_thumb_is_the_table_of_vgg16() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = [&IMAGE[..], &SIM, &["--train", "--optimizer", "adam"]].concat();
@@ -416,20 +400,20 @@ fn the_rule_of_thumb_is_the_table_of_vgg16() {
 /// Memory that runs out in the model's own code is out of memory, too.
 #[test]
 fn a_forward_that_does_not_fit_is_no_failure_of_the_model() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = ["--input", "600x3x224x224", "--memory", "2GiB"];
     let output = inspect("resnet18.pt", &[&args[..], &SIM].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let stderr = &output.stderr;
+    assert_eq!(output.code, Some(1), "{stderr}");
     assert!(stderr.contains("CUDA out of memory"), "{stderr}");
 }
 
 /// The fallback's figures against the simulated device's.
 #[test]
 fn a_cpus_run_gives_nearly_the_same() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let adamw = ["--train", "--optimizer", "adamw"];
@@ -456,5 +440,67 @@ fn a_cpus_run_gives_nearly_the_same() {
         "mlp.pt",
         &[&["--input", "4x16", "--basis", "cpu-trace"][..], &SIM].concat(),
     );
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.code, Some(2));
+}
+
+/// Peaks of the eager Python modules, torch 2.11 on the stand-ins (scripts/compare_cuda_sim.py): allocated, reserved.
+#[test]
+fn the_peak_of_an_eager_module_is_said_beside_torchscripts() {
+    if !has_simulated_device() {
+        return;
+    }
+    for (file, input, more, allocated, reserved) in [
+        (
+            "resnet18.pt",
+            "1x3x224x224",
+            &[][..],
+            57_037_824,
+            73_400_320,
+        ),
+        (
+            "mobilenet_v3_small.pt",
+            "8x3x224x224",
+            &[],
+            31_154_688,
+            50_331_648,
+        ),
+        ("vit_b_16.pt", "8x3x224x224", &[], 423_595_008, 480_247_808),
+        (
+            "vit_b_16.pt",
+            "8x3x224x224",
+            &["--train", "--optimizer", "adamw"],
+            2_110_409_728_u64,
+            2_399_141_888_u64,
+        ),
+    ] {
+        let run = ["--input", input, "--device", "cuda-sim"];
+        let beside = &estimate(file, &[&run[..], more].concat(), 0)["eager"];
+        let python = ["--lifetimes", "python"];
+        let alone = estimate(file, &[&run[..], more, &python].concat(), 0);
+        for found in [beside, &alone] {
+            assert_eq!(found["peak_allocated_bytes"], allocated, "{file} {more:?}");
+            assert_eq!(found["peak_reserved_bytes"], reserved, "{file} {more:?}");
+        }
+        assert!(alone["eager"].is_null());
+    }
+}
+
+/// An eager module that does not fit is said, where TorchScript's does.
+#[test]
+fn an_eager_module_that_does_not_fit_is_said() {
+    if !has_simulated_device() {
+        return;
+    }
+    let run = ["--input", "1x3x224x224", "--device", "cuda-sim"];
+    let peaks = estimate("resnet18.pt", &run, 0);
+    let figure = |value: &Value| value.as_u64().unwrap();
+    let reserved = figure(&peaks["peak_reserved_bytes"]);
+    assert!(reserved < figure(&peaks["eager"]["peak_reserved_bytes"]));
+    // Just what TorchScript's run needs.
+    let memory = reserved + figure(&peaks["context_bytes"]);
+    let fit = ["--memory", &memory.to_string()];
+    let found = estimate("resnet18.pt", &[&run[..], &fit].concat(), 0);
+    assert_eq!(found["fits"], true);
+    assert_eq!(found["eager"]["fits"], false);
+    assert!(found["eager"]["margin_bytes"].is_null());
 }

@@ -14,36 +14,14 @@ mod common;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use common::Said;
-use inspect_checkpoint::engine::stand_ins;
+use common::{has_simulated_device, run_with_engine};
 use inspect_checkpoint::simulate::{AllocConf, Allocator, BlockId, DeviceLimits, Placement, Stats};
 use inspect_checkpoint::trace::{Event, Trace, TraceReader};
 use serde_json::Value;
 
-/// True where there is a simulated device; says why where there is none.
-fn simulated() -> bool {
-    match stand_ins::unavailable() {
-        None => true,
-        Some(reason) => {
-            println!("skipped: no simulated CUDA device: {reason}");
-            false
-        }
-    }
-}
-
-fn inspect(args: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_inspect"));
-    command
-        .args(args)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("INSPECT_ENGINE", env!("CARGO_BIN_EXE_inspect-torch"));
-    Said::of(&command.output().unwrap())
-}
-
 fn json(args: &[&str]) -> Value {
-    let said = inspect(args);
+    let said = run_with_engine(args);
     assert_eq!(said.code, Some(0), "{args:?}: {}", said.stderr);
     serde_json::from_str(&said.stdout).unwrap()
 }
@@ -169,7 +147,7 @@ const OPTIMIZERS: [&str; 7] = [
 
 #[test]
 fn the_model_makes_of_a_run_what_pytorchs_allocator_did() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +175,7 @@ fn the_model_makes_of_a_run_what_pytorchs_allocator_did() {
 
 #[test]
 fn settings_of_the_allocator_are_saved_with_the_run() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -222,13 +200,13 @@ fn what_cannot_be_saved_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none").join("t.jsonl");
     let path = path.to_str().unwrap();
-    let said = inspect(&["fixtures/mlp.pt", "--input", "4x16", "--save-trace", path]);
+    let said = run_with_engine(&["fixtures/mlp.pt", "--input", "4x16", "--save-trace", path]);
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("cannot be written"), "{}", said.stderr);
     let path = folder.path().join("s.pickle");
     let path = path.to_str().unwrap();
     let args = ["fixtures/mlp.pt", "--input", "4x16", "--no-sim"];
-    let said = inspect(&[&args[..], &["--save-snapshot", path]].concat());
+    let said = run_with_engine(&[&args[..], &["--save-snapshot", path]].concat());
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(
         said.stderr.contains("has no CUDA allocator"),
@@ -236,7 +214,7 @@ fn what_cannot_be_saved_is_said() {
         said.stderr
     );
     assert!(said.stdout.contains("Linear"), "the report is shown");
-    let said = inspect(&[
+    let said = run_with_engine(&[
         "fixtures/mlp.pt",
         "fixtures/tiny_cnn.pt",
         "--input",
@@ -254,7 +232,7 @@ fn what_cannot_be_saved_is_said() {
 
 #[test]
 fn the_largest_batch_is_shown_by_runs() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     for (file, input, args) in [
@@ -294,14 +272,14 @@ fn the_largest_batch_is_shown_by_runs() {
                 args,
             ]
             .concat();
-            assert_eq!(inspect(&single).code, Some(code), "{file} {batch}");
+            assert_eq!(run_with_engine(&single).code, Some(code), "{file} {batch}");
         }
     }
 }
 
 #[test]
 fn no_batch_fits() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     let args = [
@@ -312,12 +290,12 @@ fn no_batch_fits() {
         "--memory",
         "560MiB",
     ];
-    let said = inspect(&[&args[..], &["--format", "json"]].concat());
+    let said = run_with_engine(&[&args[..], &["--format", "json"]].concat());
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     let report: Value = serde_json::from_str(&said.stdout).unwrap();
     assert!(report["batch"].is_null());
     assert_eq!(report["verified"], true);
-    let said = inspect(&[
+    let said = run_with_engine(&[
         "fit",
         "fixtures/vgg16.pt",
         "--input",
@@ -331,7 +309,7 @@ fn no_batch_fits() {
 /// What the file alone tells is what a run finds.
 #[test]
 fn the_estimate_without_a_run_is_exact_where_it_is_known() {
-    if !simulated() {
+    if !has_simulated_device() {
         return;
     }
     for (file, input) in [

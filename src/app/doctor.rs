@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Context, Exit, Failure, engine_options};
 use crate::engine::protocol::{BUILD_ID, DeviceInfo, Hello, PROTOCOL, Progress, Request, Task};
-use crate::engine::{EngineError, Observer, ask};
+use crate::engine::{EngineError, Observer, ask, stand_ins};
 use crate::text::escape;
 use crate::ui::Target;
 use crate::units::Units;
@@ -19,6 +19,8 @@ struct Findings {
     engine: Option<String>,
     libtorch_version: Option<String>,
     devices: Vec<DeviceInfo>,
+    /// `ready`, or why there is none.
+    simulated_device: String,
     sandbox: Option<String>,
     problem: Option<String>,
     hint: Option<String>,
@@ -85,6 +87,7 @@ fn findings(
         engine,
         libtorch_version,
         devices,
+        simulated_device: stand_ins::unavailable().unwrap_or("ready").to_owned(),
         sandbox,
         problem: problem.map(|error| {
             let mut text = error.to_string();
@@ -110,6 +113,11 @@ fn table(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
         for device in &findings.devices {
             line(&device.id, &device_text(device))?;
         }
+        let text = match findings.simulated_device.as_str() {
+            "ready" => "ready".to_owned(),
+            reason => format!("not available: {reason}"),
+        };
+        line("cuda-sim", &text)?;
         line("sandbox", findings.sandbox.as_deref().unwrap_or("none"))?;
     }
     if let Some(problem) = &findings.problem {

@@ -10,7 +10,8 @@ use super::{Context, Exit, Failure, limited_options};
 use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
 use crate::cli::{EngineLimits, Inspect, RunInputs, RunPlan, parse_json};
 use crate::engine::protocol::{
-    Device, Inputs, ModuleTensor, ModuleTensorRole, PROTOCOL, Progress, Request, RunRequest, Task,
+    Device, Inputs, Mode, ModuleTensor, ModuleTensorRole, Optimizer, OptimizerImpl, PROTOCOL,
+    Progress, Request, RunRequest, Task,
 };
 use crate::engine::{Answer, Observer, ask};
 use crate::tensor::DType;
@@ -53,6 +54,7 @@ pub(super) fn request(
     trust: bool,
 ) -> Result<RunRequest, Failure> {
     runnable(path, checkpoint, trust)?;
+    trainable(&plan.mode)?;
     run_request(path, plan)
 }
 
@@ -131,6 +133,21 @@ fn runnable(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Result<(), Fai
         return Err(Failure::input(message).hint("`--trust` runs it all the same"));
     }
     Ok(())
+}
+
+/// Whether torch.optim has what was asked for, on any device.
+fn trainable(mode: &Mode) -> Result<(), Failure> {
+    match mode {
+        Mode::Training {
+            optimizer: Optimizer::Rmsprop,
+            implementation: Some(OptimizerImpl::Fused),
+            ..
+        } => Err(
+            Failure::input("torch.optim.RMSprop has no fused implementation".to_owned())
+                .hint("`--optimizer-impl foreach` is what it takes on CUDA by itself"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {

@@ -9,7 +9,9 @@ use regex::Regex;
 
 use super::input::{BatchArgument, parse_argument};
 use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
-use super::values::{DurationArg, parse_device, parse_dtype};
+use super::values::{
+    DurationArg, parse_autocast, parse_cast, parse_device, parse_dtype, parse_memory,
+};
 use crate::engine::protocol::{Argument, Device, Lifetimes, Loss, Optimizer, OptimizerImpl};
 use crate::estimate::Profile;
 use crate::simulate::AllocConf;
@@ -67,7 +69,7 @@ pub(super) struct ReplayArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
     /// What if the card had this much memory, such as 8GiB.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub(super) memory: Option<ByteSize>,
     /// What if the allocator had these settings, as in PYTORCH_ALLOC_CONF.
     #[arg(long, value_name = "CONF", value_parser = parse_alloc_conf)]
@@ -221,10 +223,10 @@ pub(super) struct RunArgs {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) steps: u32,
     /// Convert the weights to this dtype first.
-    #[arg(long, value_name = "DTYPE", value_parser = parse_dtype, requires = "any_input")]
+    #[arg(long, value_name = "DTYPE", value_parser = parse_cast, requires = "any_input")]
     pub(super) cast: Option<DType>,
     /// Run under autocast with this dtype.
-    #[arg(long, value_name = "DTYPE", value_parser = parse_dtype, requires = "any_input")]
+    #[arg(long, value_name = "DTYPE", value_parser = parse_autocast, requires = "any_input")]
     pub(super) autocast: Option<DType>,
     /// Load this state_dict into the model before running.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
@@ -243,7 +245,7 @@ pub(super) struct GpuArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_profile)]
     pub(super) profile: Option<&'static Profile>,
     /// Memory to fit into, such as 8GiB.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub(super) memory: Option<ByteSize>,
     /// Settings of PyTorch's allocator, as in PYTORCH_ALLOC_CONF.
     #[arg(long, value_name = "CONF", value_parser = parse_alloc_conf)]
@@ -282,7 +284,7 @@ pub(super) struct LimitArgs {
     pub(super) timeout: Option<DurationArg>,
     /// Most memory the engine may take, such as 8GiB [default: all of this
     /// machine's].
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub(super) memory_limit: Option<ByteSize>,
     /// Threads inside libtorch [default: libtorch's choice].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]

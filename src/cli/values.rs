@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::protocol::Device;
 use crate::tensor::DType;
+use crate::units::ByteSize;
 
 /// A duration as typed: `90`, `90s`, `1.5m`, `2h`, `500ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,39 @@ pub(super) fn parse_dtype(text: &str) -> Result<DType, String> {
     })
 }
 
+/// Reads a dtype that weights can be converted to: `nn.Module.to` takes floating and complex ones only.
+pub(super) fn parse_cast(text: &str) -> Result<DType, String> {
+    let dtype = parse_dtype(text)?;
+    if dtype.is_floating_point() || dtype.is_complex() {
+        return Ok(dtype);
+    }
+    Err(format!(
+        "a module's weights cannot be converted to `{}`: expected a floating-point dtype such as `bfloat16`",
+        dtype.name()
+    ))
+}
+
+/// Reads a dtype of autocast.
+pub(super) fn parse_autocast(text: &str) -> Result<DType, String> {
+    let dtype = parse_dtype(text)?;
+    match dtype {
+        DType::Float16 | DType::BFloat16 => Ok(dtype),
+        _ => Err(format!(
+            "autocast does not run in `{}`: expected `bfloat16` or `float16`",
+            dtype.name()
+        )),
+    }
+}
+
+/// Reads a size of memory.
+pub(super) fn parse_memory(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(ByteSize(0)) => Err("expected more than 0 bytes, such as `8GiB`".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Reads `cpu`, `cuda`, `cuda:1`, `cuda-sim`.
 pub(super) fn parse_device(text: &str) -> Result<Device, String> {
     match text {
@@ -77,6 +111,24 @@ mod tests {
         for wrong in ["", "s", "-5", "0", "1d", "1e99", "1.2.3"] {
             assert!(ms(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn dtypes_that_weights_and_autocast_take() {
+        assert_eq!(parse_cast("bf16"), Ok(DType::BFloat16));
+        assert_eq!(parse_cast("complex64"), Ok(DType::Complex64));
+        assert_eq!(parse_autocast("float16"), Ok(DType::Float16));
+        for wrong in ["int8", "bool", "qint8"] {
+            assert!(parse_cast(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_autocast("float64").is_err());
+    }
+
+    #[test]
+    fn memory_is_more_than_nothing() {
+        assert_eq!(parse_memory("1k"), Ok(ByteSize(1024)));
+        assert!(parse_memory("0").is_err());
+        assert!(parse_memory("0GiB").is_err());
     }
 
     #[test]

@@ -22,10 +22,12 @@ const TICK: Duration = Duration::from_millis(50);
 const END_GRACE: Duration = Duration::from_secs(3);
 
 /// What the C++ library and the dynamic linker say when the system refuses them memory.
-const NO_MEMORY: [&str; 3] = [
+const NO_MEMORY: [&str; 5] = [
     "bad_alloc",
     "Cannot allocate memory",
     "cannot allocate memory",
+    "failed to map segment from shared object", // the loader
+    "memory allocation of",                     // Rust
 ];
 
 /// Receives what an engine says while it works.

@@ -54,6 +54,26 @@ pub fn run(args: &[&str]) -> Said {
     Said::of(&inspect(args).output().expect("the program starts"))
 }
 
+/// Runs the program to its end with the engine that was built with these tests.
+#[cfg(feature = "torch")]
+pub fn run_with_engine(args: &[&str]) -> Said {
+    let mut command = inspect(args);
+    command.env("INSPECT_ENGINE", env!("CARGO_BIN_EXE_inspect-torch"));
+    Said::of(&command.output().expect("the program starts"))
+}
+
+/// True where there is a simulated CUDA device; says why where there is none.
+#[allow(clippy::print_stdout, reason = "a test says why it skips")]
+pub fn has_simulated_device() -> bool {
+    match inspect_checkpoint::engine::stand_ins::unavailable() {
+        None => true,
+        Some(reason) => {
+            println!("skipped: no simulated CUDA device: {reason}");
+            false
+        }
+    }
+}
+
 /// A fake engine: a script in a folder of its own, which goes away with the folder.
 pub struct Engine {
     folder: tempfile::TempDir,

@@ -90,12 +90,17 @@ const void* address(const at::Tensor& t) {
   return t.defined() && t.unsafeGetTensorImpl()->has_storage() ? t.storage().data() : nullptr;
 }
 
-std::string key(State& s, const char* op, const at::Tensor& first) {
+// The operator that made a tensor; empty where it was not seen.
+std::string producer(const State& s, const at::Tensor& t) {
+  auto found = s.producers.find(address(t));
+  return found == s.producers.end() ? "" : found->second;
+}
+
+// ReadBack::key in src/trace/read_back.rs makes the same text of a read in the CPU's run.
+std::string key(const char* op, const std::string& producer, const at::Tensor& first) {
   std::string key = std::string(op) + "|" + (running.empty() ? op : running.front()) + "|";
   if (std::string_view(op) == kReaders[0]) {
-    if (auto producer = s.producers.find(address(first)); producer != s.producers.end()) {
-      key += producer->second;
-    }
+    key += producer;
   }
   key += "|";
   for (size_t i = 0; i < first.sizes().size(); i++) {
@@ -104,9 +109,10 @@ std::string key(State& s, const char* op, const at::Tensor& first) {
   return key;
 }
 
-// Answers the read that the operator is about to do; true where it is one.
-bool read(State& s, const char* op, const at::Tensor& first) {
-  auto& queue = s.answers[key(s, op, first)];
+// Answers the read that the operator is about to do.
+void read(State& s, const char* op, const at::Tensor& first) {
+  auto made_by = producer(s, first);
+  auto& queue = s.answers[key(op, made_by, first)];
   if (first.is_cuda()) {
     auto& count = s.reads[op];
     if (!queue.empty()) {
@@ -115,8 +121,7 @@ bool read(State& s, const char* op, const at::Tensor& first) {
     } else {
       count.unknown++;
       // Whether all is well: taken to be so.
-      auto producer = s.producers.find(address(first));
-      if (producer != s.producers.end() && producer->second == "aten::all") {
+      if (made_by == "aten::all") {
         give(s, {READ_INT, 1}, first.scalar_type());
       }
     }
@@ -124,7 +129,6 @@ bool read(State& s, const char* op, const at::Tensor& first) {
   if (!queue.empty()) {
     queue.pop_front();
   }
-  return true;
 }
 
 std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
@@ -142,7 +146,8 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
         auto& s = state();
         std::lock_guard<std::mutex> lock(s.mutex);
         if (!copies) {
-          context->reads = inside = read(s, fn.name(), inputs[0].toTensor());
+          read(s, fn.name(), inputs[0].toTensor());
+          context->reads = inside = true;
         } else if (inputs.size() > 1 && inputs[1].isTensor() && inputs[0].toTensor().is_cpu() &&
                    inputs[1].toTensor().is_cuda()) {
           s.reads[fn.name()].unknown++; // what is copied to the host are zeros

@@ -2,13 +2,13 @@
 //
 // The interpreter drops a value after its last use. Python keeps it as long as a variable of a running function names
 // it, and nn.Module.__call__ keeps what a module was called with until it returns. The names are in the graphs: what
-// the archive's code assigns to a variable has its name, and `x`, `x0`, `x1` there are one `x` assigned three times.
+// the archive's code assigns to a variable has its name, and `x`, `x0`, `x6` there are one `x` assigned three times.
 // So every function's graph gets three kinds of marks: `frame` where it begins, `bind` behind every value with a name,
 // `unframe` where it ends. They hold references in tables of their own and change neither the order of operators nor
 // what the interpreter does.
 //
-// Known differences: `del` leaves no trace in TorchScript; a variable `x0` of the author's own, assigned after `x`,
-// is taken for `x` assigned anew.
+// Known differences: `del` leaves no trace in TorchScript; where an archive lacks the Python code that it was compiled
+// from, a variable `x1` of the author's own, assigned beside `x`, is taken for `x` assigned anew.
 
 #include "common.h"
 
@@ -137,10 +137,50 @@ bool is_number(const std::string& s, size_t from) {
          });
 }
 
+// The identifiers in the Python code that TorchScript was compiled from, where the archive has it (its debug records).
+class Identifiers {
+ public:
+  void of(const Graph& graph) { of(*graph.block()); }
+
+  bool contain(const std::string& name) const { return names_.count(name) != 0; }
+
+ private:
+  void of(const Block& block) {
+    for (const Node* node : block.nodes()) {
+      auto range = node->sourceRange().findSourceRangeThatGenerated();
+      if (range && range->source() && seen_.insert(range->source().get()).second) {
+        sources_.push_back(range->source());
+        words(range->source()->text_str().str());
+      }
+      for (const Block* inner : node->blocks()) {
+        of(*inner);
+      }
+    }
+  }
+
+  void words(const std::string& text) {
+    auto in_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+    for (auto at = text.begin(); at != text.end();) {
+      auto end = std::find_if_not(at, text.end(), in_word);
+      if (end == at) {
+        ++at;
+        continue;
+      }
+      names_.emplace(at, end);
+      at = end;
+    }
+  }
+
+  std::set<std::string> names_;
+  std::set<const torch::jit::Source*> seen_;
+  std::vector<std::shared_ptr<torch::jit::Source>> sources_; // so that no address is used twice
+};
+
 // The variables of one function, by the names that its code has.
 class Variables {
  public:
   explicit Variables(const Graph& graph) {
+    written_.of(graph);
     each_value(*graph.block(), [&](const Value* value) {
       if (value->hasDebugName()) {
         names_.insert(value->debugNameBase());
@@ -161,17 +201,25 @@ class Variables {
   }
 
  private:
-  // Code is written with a number behind a name that was taken: the second `x` is `x0`, the third `x1`.
+  // Code is written with a number behind a name that was taken: a second `x` is `x0` or `x6`.
   std::string variable(const std::string& name) const {
+    if (written_.contain(name)) {
+      return name;
+    }
+    std::string shortest = name;
     for (size_t end = name.size(); end > 1 && is_number(name, end - 1); end--) {
       std::string base = name.substr(0, end - 1);
-      if (names_.count(base) != 0 && names_.count(base + "0") != 0) {
-        return variable(base);
+      if (written_.contain(base)) {
+        return base;
+      }
+      if (names_.count(base) != 0) {
+        shortest = base;
       }
     }
-    return name;
+    return shortest;
   }
 
+  Identifiers written_;
   std::set<std::string> names_;
   std::map<std::string, int64_t> slots_;
 };
