@@ -96,6 +96,16 @@ impl Source {
         }
     }
 
+    /// Has the system map all pages at once, where it can: for files of which nearly every page is read, this saves a
+    /// fault a page.
+    pub(crate) fn map_all(&self) {
+        #[cfg(target_os = "linux")]
+        if let Bytes::Mapped(map, _) = &self.bytes {
+            // Older systems (before Linux 5.14) do not know it, and map page by page.
+            let _ = map.advise(memmap2::Advice::PopulateRead);
+        }
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> u64 {

@@ -236,6 +236,7 @@ fn view_options(show: &Show) -> ViewOptions {
         top: show.top,
         all: show.all,
         cast: show.as_dtype,
+        tensors: show.format == ReportFormat::Csv,
     }
 }
 

@@ -147,7 +147,9 @@ const MAX_PREFIXES: usize = 3;
 
 /// The rest of a name behind a part that says EMA; `None` where no part does.
 fn average(name: &str) -> Option<&str> {
-    if !name.contains("ema") && !name.contains("EMA") {
+    let letters = name.as_bytes();
+    let has_m = letters.iter().any(|letter| letter | 0x20 == b'm');
+    if !has_m || !letters.windows(3).any(|w| matches!(w, b"ema" | b"EMA")) {
         return None;
     }
     let mut rest = name;

@@ -99,7 +99,7 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
     let mut by_dtype: Vec<(DType, Sum)> = Vec::new();
     let mut in_storages = 0_u64;
     // The class of a storage is that of the most important tensor in it: role, and place of the tensor.
-    let mut roles: Vec<Option<(Role, usize)>> = vec![None; parts.storages.len()];
+    let mut roles: Vec<Option<(Role, u32)>> = vec![None; parts.storages.len()];
     for (index, tensor) in parts.tensors.iter().enumerate() {
         let (numel, bytes) = (tensor.numel(), tensor.bytes());
         totals.tensors = add(totals.tensors, 1)?;
@@ -122,7 +122,7 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
         if let Some(role) = tensor.storage().and_then(|id| roles.get_mut(id.index())) {
             in_storages = add(in_storages, bytes)?;
             if role.is_none_or(|(known, _)| tensor.role() < known) {
-                *role = Some((tensor.role(), index));
+                *role = Some((tensor.role(), u32::try_from(index).unwrap_or(u32::MAX)));
             }
         }
     }
@@ -153,7 +153,7 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
 
 fn by_class(
     parts: &CheckpointParts,
-    roles: &[Option<(Role, usize)>],
+    roles: &[Option<(Role, u32)>],
     contents: Contents,
 ) -> Result<(ByClass, Vec<(CompactString, u64)>), ModelError> {
     let mut class = ByClass {
@@ -171,7 +171,8 @@ fn by_class(
             (Some((Role::Parameter, _)), _) => &mut class.parameters,
             (Some((Role::Buffer, _)), _) => &mut class.buffers,
             (Some((Role::Optimizer, tensor)), _) => {
-                let name = parts.tensors.get(*tensor).map_or("", super::Tensor::name);
+                let tensor = usize::try_from(*tensor).unwrap_or(usize::MAX);
+                let name = parts.tensors.get(tensor).map_or("", super::Tensor::name);
                 add_kind(&mut kinds, optimizer_kind(name), used)?;
                 &mut class.optimizer
             }

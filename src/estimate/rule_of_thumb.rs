@@ -4,7 +4,8 @@
 //! parameters.
 //!
 //! * Parameters: Conv2d = Cin x Cout x K x K, Linear = M x N, Embedding = N x W, BatchNorm = 2 N. Biases beside a weight
-//!   of two or more dimensions are left out, as by hand.
+//!   of two or more dimensions are left out, as by hand. In a frozen model (`torch.jit.freeze`), which has no parameters,
+//!   its floating constants count as such.
 //! * Layer outputs: the input, and the output of every convolution, linear, normalization, embedding, pooling and
 //!   recurrent layer. Activation functions work in place, and a pooling that changes no size is none.
 //! * Optimizer: one copy for the gradients, one more with momentum, two more for Adam's moments. Nothing when not
@@ -13,6 +14,7 @@
 use serde::Serialize;
 
 use crate::checkpoint::{Checkpoint, Role, Tensor};
+use crate::tensor::DType;
 use crate::trace::{Arg, Event, TensorRef, Trace};
 
 /// The method's terms, bytes.
@@ -56,11 +58,12 @@ impl RuleOfThumb {
 
 /// Bytes of the weights that the method counts.
 fn parameter_bytes(checkpoint: &Checkpoint) -> u64 {
-    let parameters: Vec<&Tensor> = checkpoint
-        .tensors()
-        .iter()
-        .filter(|tensor| tensor.role() == Role::Parameter)
-        .collect();
+    let of_role = |role| checkpoint.tensors().iter().filter(move |t| t.role() == role);
+    let mut parameters: Vec<&Tensor> = of_role(Role::Parameter).collect();
+    if parameters.is_empty() {
+        let floating = |t: &&Tensor| t.dtype().is_some_and(DType::is_floating_point);
+        parameters = of_role(Role::Constant).filter(floating).collect();
+    }
     let matrices: std::collections::HashSet<&str> = parameters
         .iter()
         .filter(|tensor| dims(tensor) >= 2)
@@ -183,6 +186,20 @@ fn is_layer(op: &str) -> bool {
 mod tests {
     use super::*;
     use crate::trace::TraceReader;
+
+    #[test]
+    fn a_frozen_model_has_its_weights_as_constants() {
+        let bytes = |name: &str| {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+            let options = crate::format::ReadOptions::default();
+            let checkpoint = crate::format::read(&folder.join(name), &options).unwrap();
+            RuleOfThumb::of(&checkpoint, None, None).parameters
+        };
+        let weights = 4 * (8 * 3 * 3 * 3 + 8 * 3 * 3 + 10 * 8);
+        // Freezing folds the normalization into the convolution.
+        assert_eq!(bytes("tiny_cnn.pt"), weights + 4 * (8 + 8));
+        assert_eq!(bytes("tiny_cnn_frozen.pt"), weights);
+    }
 
     #[test]
     fn a_float32_image_and_a_batch() {

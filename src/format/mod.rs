@@ -46,7 +46,7 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatErro
 pub fn read_source(source: &Source, _options: &ReadOptions) -> Result<Checkpoint, FormatError> {
     let data = source.bytes();
     match detect::detect(data)? {
-        Detected::Zip => read_zip(data),
+        Detected::Zip => read_zip(source),
         Detected::Safetensors => safetensors::read(data),
         Detected::Legacy => torch::legacy::read(data),
         Detected::Tar => torch::tar::read(data),
@@ -54,7 +54,11 @@ pub fn read_source(source: &Source, _options: &ReadOptions) -> Result<Checkpoint
     }
 }
 
-fn read_zip(data: &[u8]) -> Result<Checkpoint, FormatError> {
+fn read_zip(source: &Source) -> Result<Checkpoint, FormatError> {
+    let data = source.bytes();
+    if zip::is_dense(data) {
+        source.map_all();
+    }
     let archive = TorchArchive::open(data)?;
     match archive.kind() {
         Kind::Pickle => archive.read_pickle(),

@@ -7,7 +7,7 @@ use super::grid::{Fact, Grid, level, spans};
 use super::layout::Row;
 use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
 use super::text_table::Side;
-use super::{Document, Render, SumReport, run};
+use super::{Document, ExactReport, Render, SumReport, run};
 use crate::text::escape;
 use crate::units::{Units, grouped};
 
@@ -50,21 +50,7 @@ impl Render for Markdown {
             _ => rows(document, out)?,
         }
         totals(document, out)?;
-        for (name, bytes) in report.totals.by_class.parts() {
-            if bytes > 0 {
-                let kinds = match name {
-                    "optimizer" => cell(&kinds_text(&report.totals.optimizer_by_kind, units)),
-                    _ => String::new(),
-                };
-                writeln!(out, "- {name}: {} of the file{kinds}", units.bytes(bytes))?;
-            }
-        }
-        if let Some(text) = numpy_text(report, units) {
-            writeln!(out, "\nNumpy: {}", cell(&text))?;
-        }
-        if let Some(verified) = report.verified {
-            writeln!(out, "\nVerified: {}", verified_text(verified, units))?;
-        }
+        contents(report, units, out)?;
         if let Some(estimate) = report.estimate {
             writeln!(out, "\n### GPU memory\n")?;
             facts(&super::estimate::facts(estimate, units), out)?;
@@ -72,28 +58,52 @@ impl Render for Markdown {
                 grid(&table, out)?;
             }
         }
-        writeln!(out, "\nSecurity: **{}**", report.security.verdict)?;
-        for global in report.security.unexpected_globals {
-            writeln!(out, "- {}", code(global))?;
-        }
-        if !report.findings.is_empty() {
-            writeln!(out, "\n### Findings\n")?;
-        }
-        for finding in &report.findings {
-            let place = match finding.location.as_str() {
-                "" => String::new(),
-                location => format!("{}: ", code(location)),
-            };
-            writeln!(
-                out,
-                "- {} `{}` {place}{}",
-                finding.severity,
-                finding.code,
-                cell(&finding.message)
-            )?;
-        }
-        Ok(())
+        security_and_findings(report, out)
     }
+}
+
+/// What the file consists of, and what its checksums say.
+fn contents(report: &ExactReport<'_>, units: Units, out: &mut dyn Write) -> io::Result<()> {
+    for (name, bytes) in report.totals.by_class.parts() {
+        if bytes > 0 {
+            let kinds = match name {
+                "optimizer" => cell(&kinds_text(&report.totals.optimizer_by_kind, units)),
+                _ => String::new(),
+            };
+            writeln!(out, "- {name}: {} of the file{kinds}", units.bytes(bytes))?;
+        }
+    }
+    if let Some(text) = numpy_text(report, units) {
+        writeln!(out, "\nNumpy: {}", cell(&text))?;
+    }
+    if let Some(verified) = report.verified {
+        writeln!(out, "\nVerified: {}", verified_text(verified, units))?;
+    }
+    Ok(())
+}
+
+fn security_and_findings(report: &ExactReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nSecurity: **{}**", report.security.verdict)?;
+    for global in report.security.unexpected_globals {
+        writeln!(out, "- {}", code(global))?;
+    }
+    if !report.findings.is_empty() {
+        writeln!(out, "\n### Findings\n")?;
+    }
+    for finding in &report.findings {
+        let place = match finding.location.as_str() {
+            "" => String::new(),
+            location => format!("{}: ", code(location)),
+        };
+        writeln!(
+            out,
+            "- {} `{}` {place}{}",
+            finding.severity,
+            finding.code,
+            cell(&finding.message)
+        )?;
+    }
+    Ok(())
 }
 
 /// A table, its remarks and an empty line.

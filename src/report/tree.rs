@@ -3,14 +3,15 @@
 //! A name is split at its dots; nothing is made up and nothing is dropped: the tensors below a node are its own
 //! sums, so children add up to their parent at every level, collapsed or not.
 
+mod collapse;
+mod names;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::checkpoint::{Checkpoint, Composite, Layout, Role, Tensor};
+use self::names::Names;
+use crate::checkpoint::{Checkpoint, Composite, Tensor};
 use crate::tensor::DType;
-
-/// A name is split into at most this many parts: bounds recursion, deeper names keep the rest in one part.
-const MAX_PARTS: usize = 64;
 
 /// A map of names, of which a checkpoint has 100,000: keys are no secret, and what they hold decides nothing.
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -173,22 +174,20 @@ pub(super) struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// The tree of these tensors; `abouts` knows what else has a name.
+    /// The tree of these tensors; `abouts` knows what else has a name. With `collapse`, siblings that differ only in
+    /// their number are one node.
     pub(super) fn new(
-        leaves: impl Iterator<Item = Leaf<'a>>,
+        leaves: &[Leaf<'a>],
         abouts: &FastMap<&'a str, About<'a>>,
         cast: Option<DType>,
+        collapse: bool,
     ) -> Self {
-        let mut builder = Builder {
-            nodes: vec![node("")],
-            index: FastMap::default(),
-            open: Vec::new(),
-        };
-        for leaf in leaves {
-            builder.add(leaf, abouts);
+        let mut names = Names::new(leaves, abouts);
+        if collapse {
+            names.collapse();
         }
         let mut tree = Tree {
-            nodes: builder.nodes,
+            nodes: names.nodes(),
         };
         tree.sum(cast);
         tree
@@ -254,59 +253,6 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Puts siblings that differ only in their number into one node.
-    pub(super) fn collapse(&mut self) {
-        let mut kinds: FastMap<Kind<'a>, u32> = FastMap::default();
-        let mut kind_of: Vec<u32> = vec![0; self.nodes.len()];
-        for id in (0..self.nodes.len()).rev() {
-            let children = self.collapsed(id, &kind_of);
-            let kind = Kind {
-                class: self.node(id).about.class,
-                composite: self.node(id).about.composite.map(CompositeKind::of),
-                leaf: self.node(id).leaf.map(LeafKind::of),
-                children: children
-                    .iter()
-                    .map(|child| {
-                        let kind = kind_of.get(*child).copied().unwrap_or(0);
-                        (self.node(*child).label.clone(), kind)
-                    })
-                    .collect(),
-            };
-            let next = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
-            let kind = *kinds.entry(kind).or_insert(next);
-            if let Some(slot) = kind_of.get_mut(id) {
-                *slot = kind;
-            }
-            if let Some(node) = self.nodes.get_mut(id) {
-                node.children = children;
-            }
-        }
-    }
-
-    /// The children of a node, with those that differ only in their number joined into the first of them.
-    fn collapsed(&mut self, id: NodeId, kind_of: &[u32]) -> Vec<NodeId> {
-        let children = self
-            .nodes
-            .get_mut(id)
-            .map(|node| std::mem::take(&mut node.children))
-            .unwrap_or_default();
-        if children.len() < 2 {
-            return children;
-        }
-        let groups = groups(self, &children, kind_of);
-        if groups.len() == children.len() {
-            return children;
-        }
-        for group in &groups {
-            if let (true, Some(node)) = (group.numbers.len() > 1, self.nodes.get_mut(group.first)) {
-                let prefix = split_number(&node.label).map_or("", |(prefix, _)| prefix);
-                node.label = Cow::Owned(format!("{prefix}{}", ranges(&group.numbers)));
-                node.repeats = u64::try_from(group.numbers.len()).unwrap_or(u64::MAX);
-            }
-        }
-        groups.into_iter().map(|group| group.first).collect()
-    }
-
     /// Levels below the root.
     pub(super) fn depth(&self) -> usize {
         self.levels(ROOT)
@@ -336,189 +282,6 @@ impl<'a> Tree<'a> {
         }
         rows
     }
-}
-
-fn node(label: &str) -> Node<'_> {
-    Node {
-        label: Cow::Borrowed(label),
-        children: Vec::new(),
-        leaf: None,
-        about: About::default(),
-        repeats: 1,
-        sums: Sums::default(),
-    }
-}
-
-struct Builder<'a> {
-    nodes: Vec<Node<'a>>,
-    /// Children from the ninth of a node on, by parent and label.
-    index: FastMap<(NodeId, &'a str), NodeId>,
-    /// The path of the tensor before: names come in order, so most of it is that of the next.
-    open: Vec<(&'a str, NodeId)>,
-}
-
-impl<'a> Builder<'a> {
-    fn add(&mut self, leaf: Leaf<'a>, abouts: &FastMap<&'a str, About<'a>>) {
-        let name = leaf.tensor.name();
-        let mut parent = ROOT;
-        let mut end = 0;
-        let mut same = true;
-        for (level, part) in name.splitn(MAX_PARTS, '.').enumerate() {
-            end += part.len() + usize::from(level > 0);
-            same = same && self.open.get(level).is_some_and(|(open, _)| *open == part);
-            if same && let Some((_, id)) = self.open.get(level) {
-                parent = *id;
-                continue;
-            }
-            self.open.truncate(level);
-            parent = self.child(parent, part, name.get(..end), abouts);
-            self.open.push((part, parent));
-        }
-        if let Some(node) = self.nodes.get_mut(parent)
-            && node.leaf.is_none()
-        {
-            node.leaf = Some(leaf);
-            return;
-        }
-        // Two tensors of one name: both are shown.
-        let twin = self.nodes.len();
-        let label = name.rsplit('.').next().unwrap_or(name);
-        self.nodes.push(Node {
-            leaf: Some(leaf),
-            ..node(label)
-        });
-        let above = self
-            .open
-            .len()
-            .checked_sub(2)
-            .and_then(|level| self.open.get(level));
-        let above = above.map_or(ROOT, |(_, id)| *id);
-        if let Some(node) = self.nodes.get_mut(above) {
-            node.children.push(twin);
-        }
-    }
-
-    fn child(
-        &mut self,
-        parent: NodeId,
-        part: &'a str,
-        path: Option<&'a str>,
-        abouts: &FastMap<&'a str, About<'a>>,
-    ) -> NodeId {
-        if let Some(known) = self.known_child(parent, part) {
-            return known;
-        }
-        let id = self.nodes.len();
-        self.nodes.push(Node {
-            about: path
-                .and_then(|path| abouts.get(path).copied())
-                .unwrap_or_default(),
-            ..node(part)
-        });
-        if let Some(node) = self.nodes.get_mut(parent) {
-            node.children.push(id);
-            if node.children.len() > SEARCHED_CHILDREN {
-                self.index.insert((parent, part), id);
-            }
-        }
-        id
-    }
-
-    /// The child of this label: few are searched one by one, the others are in the index.
-    fn known_child(&self, parent: NodeId, part: &'a str) -> Option<NodeId> {
-        let children = &self.nodes.get(parent)?.children;
-        let first = children.iter().take(SEARCHED_CHILDREN);
-        let has_label = |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| n.label == part);
-        first.copied().find(|id| has_label(&id)).or_else(|| {
-            if children.len() > SEARCHED_CHILDREN {
-                self.index.get(&(parent, part)).copied()
-            } else {
-                None
-            }
-        })
-    }
-}
-
-/// Children of a node that are searched one by one: most modules have no more, and an index of all costs as much as
-/// the tree.
-const SEARCHED_CHILDREN: usize = 8;
-
-/// What two nodes must share to count as equal.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Kind<'a> {
-    class: Option<&'a str>,
-    composite: Option<CompositeKind<'a>>,
-    leaf: Option<LeafKind<'a>>,
-    children: Vec<(Cow<'a, str>, u32)>,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct CompositeKind<'a> {
-    layout: Layout,
-    dtype: Option<DType>,
-    shape: Option<&'a [u64]>,
-}
-
-impl<'a> CompositeKind<'a> {
-    fn of(whole: &'a Composite) -> Self {
-        CompositeKind {
-            layout: whole.layout,
-            dtype: whole.dtype,
-            shape: whole.shape.as_deref(),
-        }
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct LeafKind<'a> {
-    role: Role,
-    layout: Layout,
-    dtype: Option<DType>,
-    shape: Option<&'a [u64]>,
-    sharing: Sharing,
-}
-
-impl<'a> LeafKind<'a> {
-    fn of(leaf: Leaf<'a>) -> Self {
-        LeafKind {
-            role: leaf.tensor.role(),
-            layout: leaf.tensor.layout(),
-            dtype: leaf.tensor.dtype(),
-            shape: leaf.tensor.shape(),
-            sharing: leaf.sharing(),
-        }
-    }
-}
-
-/// Equal siblings.
-struct Group {
-    first: NodeId,
-    numbers: Vec<u64>,
-}
-
-/// Siblings by prefix and kind, in the order of their first members.
-fn groups(tree: &Tree<'_>, children: &[NodeId], kind_of: &[u32]) -> Vec<Group> {
-    let mut index: FastMap<(&str, u32), usize> = FastMap::default();
-    let mut groups: Vec<Group> = Vec::with_capacity(children.len());
-    for child in children {
-        let label = &tree.node(*child).label;
-        let kind = kind_of.get(*child).copied().unwrap_or(0);
-        let split = split_number(label);
-        let mut group = Group {
-            first: *child,
-            numbers: Vec::new(),
-        };
-        if let Some((prefix, number)) = split {
-            let place = *index.entry((prefix, kind)).or_insert(groups.len());
-            if let Some(known) = groups.get_mut(place) {
-                known.numbers.push(number);
-                continue;
-            }
-            group.numbers.push(number);
-        }
-        groups.push(group);
-    }
-    groups
 }
 
 /// `block12` as `block` and 12; `None` without a number, or with one that would not print the same again.

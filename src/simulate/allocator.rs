@@ -1,36 +1,14 @@
 //! Handing out and taking back blocks: lookup, splitting, merging, and the order of attempts when memory is short.
 
-use std::collections::BTreeMap;
-
 use super::block::{Block, BlockId, BlockIndex, BlockState, NONE, Slab};
 use super::conf::AllocConf;
 use super::device::{Device, DeviceLimits, Placement};
 use super::event::{DeviceEvent, NotAllocated, OutOfMemory};
-use super::free_list::{Entry, FreeList, Position};
+use super::free_list::{Entry, Position};
+use super::lists::{StreamList, StreamLists};
 use super::range::Range;
 use super::stats::{StatKind, Stats};
 use super::{MIN_BLOCK_BYTES, Pool, PoolId, SMALL_BYTES, Stream};
-
-/// Free blocks and unmapped ranges of one (private pool, pool, stream).
-#[derive(Debug, Clone)]
-pub(super) struct StreamList {
-    pub(super) stream: Stream,
-    pub(super) pool: Pool,
-    /// Index into [`Allocator::pools`].
-    pub(super) owner: usize,
-    pub(super) free: FreeList,
-    pub(super) unmapped: BTreeMap<u64, BlockIndex>,
-}
-
-/// One pool: its streams in order, and how often it was searched.
-#[derive(Debug, Clone)]
-pub(super) struct StreamLists {
-    pub(super) id: PoolId,
-    pub(super) pool: Pool,
-    /// Stream and index into [`Allocator::lists`], ordered by stream.
-    pub(super) streams: Vec<(Stream, u32)>,
-    pub(super) searches: u64,
-}
 
 /// A free block, and where it is in its list if it is in one.
 #[derive(Clone, Copy)]
@@ -332,50 +310,6 @@ impl Allocator {
             }
         }
         block.size
-    }
-
-    /// Index of the list of a (private pool, pool, stream), made where it is new.
-    #[inline]
-    pub(super) fn list(&mut self, id: PoolId, pool: Pool, stream: Stream) -> u32 {
-        let owner = if id == PoolId::default() {
-            pool.stat_index() - 1
-        } else {
-            self.private_pool(id, pool)
-        };
-        let streams = &self.pools[owner].streams;
-        match streams.iter().find(|(known, _)| *known == stream) {
-            Some((_, list)) => *list,
-            None => self.new_list(owner, stream),
-        }
-    }
-
-    fn private_pool(&mut self, id: PoolId, pool: Pool) -> usize {
-        let known = self.pools.iter().position(|p| p.id == id && p.pool == pool);
-        known.unwrap_or_else(|| {
-            self.pools.push(StreamLists {
-                id,
-                pool,
-                streams: Vec::new(),
-                searches: 0,
-            });
-            self.pools.len() - 1
-        })
-    }
-
-    #[cold]
-    fn new_list(&mut self, owner: usize, stream: Stream) -> u32 {
-        let list = u32::try_from(self.lists.len()).unwrap_or(NONE);
-        let pool = &mut self.pools[owner];
-        self.lists.push(StreamList {
-            stream,
-            pool: pool.pool,
-            owner,
-            free: FreeList::default(),
-            unmapped: BTreeMap::new(),
-        });
-        let at = pool.streams.partition_point(|(known, _)| *known < stream);
-        pool.streams.insert(at, (stream, list));
-        list
     }
 
     /// The free block to hand out, still in its list.

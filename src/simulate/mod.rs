@@ -17,7 +17,7 @@
 //! | `allocator` | handing out, freeing, splitting, merging |
 //! | `release` | what goes back to the device, and when |
 //! | `range` | expandable segments |
-//! | `free_list` | best fit |
+//! | `free_list`, `lists` | best fit; the list of every pool and stream |
 //! | [`stats`] | statistics |
 //! | `device`, `event` | capacity and addresses; what is asked of the device |
 //! | `restore`, `forced` | starting from, and following, a recorded state |
@@ -31,6 +31,7 @@ mod device;
 mod event;
 mod forced;
 mod free_list;
+mod lists;
 mod range;
 pub mod recording;
 mod release;

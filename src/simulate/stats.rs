@@ -16,27 +16,88 @@ pub struct Stat {
     pub freed: u64,
 }
 
-impl Stat {
+/// What one statistic of one pool is worked out from. The sum of all decreases follows from the rest, so that a
+/// decrease is one subtraction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counter {
+    current: u64,
+    peak: u64,
+    /// The sum of all increases since the last reset; wraps, as PyTorch's 64-bit totals do.
+    allocated: u64,
+    /// The value at the last reset.
+    at_reset: u64,
+}
+
+impl Counter {
+    fn freed(&self) -> u64 {
+        self.allocated
+            .wrapping_add(self.at_reset)
+            .wrapping_sub(self.current)
+    }
+}
+
+/// One statistic: of each pool, and the peak of both together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Counters {
+    pools: [Counter; 2],
+    peak: u64,
+}
+
+impl Counters {
     #[inline]
-    fn increase(&mut self, amount: u64) {
-        self.current += amount;
-        self.peak = self.peak.max(self.current);
-        // PyTorch's totals are 64-bit integers that wrap, too.
-        self.allocated = self.allocated.wrapping_add(amount);
+    fn current(&self) -> u64 {
+        self.pools[0].current + self.pools[1].current
     }
 
     #[inline]
-    fn decrease(&mut self, amount: u64) {
-        self.current -= amount;
-        self.freed = self.freed.wrapping_add(amount);
+    fn increase(&mut self, pool: Pool, amount: u64) {
+        let counter = &mut self.pools[pool.stat_index() - 1];
+        counter.current += amount;
+        counter.peak = counter.peak.max(counter.current);
+        counter.allocated = counter.allocated.wrapping_add(amount);
+        self.peak = self.peak.max(self.current());
+    }
+
+    #[inline]
+    fn decrease(&mut self, pool: Pool, amount: u64) {
+        self.pools[pool.stat_index() - 1].current -= amount;
+    }
+
+    fn of(&self, pool: Option<Pool>) -> Stat {
+        if let Some(pool) = pool {
+            let counter = &self.pools[pool.stat_index() - 1];
+            return Stat {
+                current: counter.current,
+                peak: counter.peak,
+                allocated: counter.allocated,
+                freed: counter.freed(),
+            };
+        }
+        let [small, large] = &self.pools;
+        Stat {
+            current: self.current(),
+            peak: self.peak,
+            allocated: small.allocated.wrapping_add(large.allocated),
+            freed: small.freed().wrapping_add(large.freed()),
+        }
+    }
+
+    /// Every peak becomes what it was before, or the current value where that is more.
+    fn restore_peaks(&mut self, before: &Counters) {
+        for (counter, old) in self.pools.iter_mut().zip(&before.pools) {
+            counter.peak = old.peak.max(counter.current);
+        }
+        self.peak = before.peak.max(self.current());
     }
 
     fn reset_peak(&mut self) {
-        self.peak = self.current;
+        self.restore_peaks(&Counters::default());
     }
 
     fn reset_accumulated(&mut self) {
-        (self.allocated, self.freed) = (0, 0);
+        for counter in &mut self.pools {
+            (counter.allocated, counter.at_reset) = (0, counter.current);
+        }
     }
 }
 
@@ -108,7 +169,7 @@ impl StatKind {
 /// Every statistic and counter of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
-    by_kind: [[Stat; 3]; 9],
+    by_kind: [Counters; 9],
     /// Blocks of at least `max_split_size` handed out.
     pub oversize_allocations: OversizeStat,
     /// Segments of at least `max_split_size`.
@@ -125,14 +186,11 @@ pub struct Stats {
     pub num_device_free: u64,
 }
 
-/// Index of the sum over both pools.
-const AGGREGATE: usize = 0;
-
 impl Stats {
     /// One statistic, of both pools together (`None`) or of one.
     #[must_use]
     pub fn get(&self, kind: StatKind, pool: Option<Pool>) -> Stat {
-        self.by_kind[kind as usize][pool.map_or(AGGREGATE, Pool::stat_index)]
+        self.by_kind[kind as usize].of(pool)
     }
 
     /// Bytes the callers asked for, both pools.
@@ -161,16 +219,12 @@ impl Stats {
 
     #[inline]
     pub(super) fn increase(&mut self, kind: StatKind, pool: Pool, amount: u64) {
-        let stats = &mut self.by_kind[kind as usize];
-        stats[AGGREGATE].increase(amount);
-        stats[pool.stat_index()].increase(amount);
+        self.by_kind[kind as usize].increase(pool, amount);
     }
 
     #[inline]
     pub(super) fn decrease(&mut self, kind: StatKind, pool: Pool, amount: u64) {
-        let stats = &mut self.by_kind[kind as usize];
-        stats[AGGREGATE].decrease(amount);
-        stats[pool.stat_index()].decrease(amount);
+        self.by_kind[kind as usize].decrease(pool, amount);
     }
 
     /// `after - before`, counted as one increase or one decrease.
@@ -185,9 +239,8 @@ impl Stats {
 
     /// Every peak becomes what it was before, or the current value where that is more.
     pub(super) fn restore_peaks(&mut self, before: &Self) {
-        let old = before.by_kind.iter().flatten();
-        for (stat, old) in self.by_kind.iter_mut().flatten().zip(old) {
-            stat.peak = old.peak.max(stat.current);
+        for (counters, old) in self.by_kind.iter_mut().zip(&before.by_kind) {
+            counters.restore_peaks(old);
         }
     }
 
@@ -211,7 +264,7 @@ impl Stats {
 
     /// Every peak becomes the current value.
     pub fn reset_peak(&mut self) {
-        self.by_kind.iter_mut().flatten().for_each(Stat::reset_peak);
+        self.by_kind.iter_mut().for_each(Counters::reset_peak);
         for stat in [&mut self.oversize_allocations, &mut self.oversize_segments] {
             stat.peak = stat.current;
         }
@@ -221,8 +274,7 @@ impl Stats {
     pub fn reset_accumulated(&mut self) {
         self.by_kind
             .iter_mut()
-            .flatten()
-            .for_each(Stat::reset_accumulated);
+            .for_each(Counters::reset_accumulated);
         for stat in [&mut self.oversize_allocations, &mut self.oversize_segments] {
             (stat.allocated, stat.freed) = (0, 0);
         }

@@ -88,7 +88,4 @@ pub enum PickleErrorKind {
     /// More globals than any checkpoint names.
     #[error("it names more than {0} different globals")]
     Globals(usize),
-    /// More than 4 GiB of pickle.
-    #[error("a pickle of {0} bytes, at most 4294967295 can be read")]
-    TooLarge(u64),
 }

@@ -38,11 +38,55 @@ impl NodeId {
     }
 }
 
-/// A stretch of the input.
+/// A stretch of the input. Place and length have 48 bits each, so that a [`Node`] has 16 bytes: no file has 2^48.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    start: u32,
-    len: u32,
+    start_low: u32,
+    len_low: u32,
+    start_high: u16,
+    len_high: u16,
+}
+
+impl Span {
+    /// `None` for what no file has.
+    fn new(start: usize, len: usize) -> Option<Span> {
+        let (start_high, start_low) = halves(start)?;
+        let (len_high, len_low) = halves(len)?;
+        Some(Span {
+            start_low,
+            len_low,
+            start_high,
+            len_high,
+        })
+    }
+
+    fn start(self) -> u64 {
+        u64::from(self.start_high) << 32 | u64::from(self.start_low)
+    }
+
+    fn len(self) -> u64 {
+        u64::from(self.len_high) << 32 | u64::from(self.len_low)
+    }
+
+    /// The stretch of this input; empty when it is not all there.
+    fn of(self, input: &[u8]) -> &[u8] {
+        let (Ok(start), Ok(len)) = (usize::try_from(self.start()), usize::try_from(self.len()))
+        else {
+            return &[];
+        };
+        start
+            .checked_add(len)
+            .and_then(|end| input.get(start..end))
+            .unwrap_or(&[])
+    }
+}
+
+/// The upper 16 and the lower 32 of 48 bits.
+fn halves(value: usize) -> Option<(u16, u32)> {
+    let value = value as u64;
+    let high = u16::try_from(value >> 32).ok()?;
+    let low = u32::try_from(value & u64::from(u32::MAX)).ok()?;
+    Some((high, low))
 }
 
 /// A global that the pickle names.
@@ -149,14 +193,14 @@ struct Container {
 struct GlobalName {
     module: NameRef,
     name: NameRef,
-    offset: u32,
+    offset: u64,
     instantiated: bool,
 }
 
 /// Text of a global: in the input, or in the table of decoded strings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NameRef {
-    Input(u32, u32),
+    Input(Span),
     Decoded(u32),
 }
 
@@ -382,7 +426,7 @@ impl Pickle<'_> {
     #[must_use]
     pub fn span_of(&self, id: NodeId) -> Option<(u64, &[u8])> {
         match self.node(id) {
-            Node::Bytes(span) | Node::Str(span) => Some((u64::from(span.start), self.span(span))),
+            Node::Bytes(span) | Node::Str(span) => Some((span.start(), self.span(span))),
             _ => None,
         }
     }
@@ -427,7 +471,7 @@ impl Pickle<'_> {
     /// Where in the input a global is first named.
     #[must_use]
     pub fn global_offset(&self, id: GlobalId) -> u64 {
-        self.global_slot(id).map_or(0, |g| u64::from(g.offset))
+        self.global_slot(id).map_or(0, |g| g.offset)
     }
 
     /// Whether `INST` or `OBJ` makes an instance of a global.
@@ -458,7 +502,7 @@ impl Pickle<'_> {
 
     fn name_bytes(&self, name: NameRef) -> &[u8] {
         match name {
-            NameRef::Input(start, len) => self.span(Span { start, len }),
+            NameRef::Input(span) => self.span(span),
             NameRef::Decoded(index) => self.decoded_text(index).unwrap_or("").as_bytes(),
         }
     }
@@ -470,7 +514,7 @@ impl Pickle<'_> {
     }
 
     fn span(&self, span: Span) -> &[u8] {
-        slice(&self.input, span.start, span.len)
+        span.of(&self.input)
     }
 
     fn run(&self, run: Run) -> &[NodeId] {

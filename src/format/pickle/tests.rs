@@ -219,3 +219,8 @@ fn memory_is_bounded() {
     let dicts = parse_with_budget(Cow::Borrowed(&input), 1000).unwrap_err();
     assert!(matches!(dicts.kind, PickleErrorKind::Memory { .. }));
 }
+
+#[test]
+fn a_value_has_16_bytes() {
+    assert_eq!(size_of::<Node>(), 16);
+}

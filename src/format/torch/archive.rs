@@ -11,8 +11,6 @@
 //!
 //! All records lie under one folder, that of the directory's first member, whatever its name.
 
-use std::collections::HashSet;
-
 use compact_str::CompactString;
 
 use super::super::error::{FormatError, MemberFault, TensorFault};
@@ -28,7 +26,7 @@ use super::storage::{Declared, Records, StorageTable};
 use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageData,
+    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, Storage, StorageData,
     StorageParts, Verdict,
 };
 
@@ -56,18 +54,16 @@ struct Folder<'t, 'a> {
 
 impl Records for Folder<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let mut member = CompactString::from(self.name);
-        member.push('/');
-        member.push_str(declared.key);
+        let member = || [self.name, "/", declared.key].concat();
         let number = canonical_number(declared.key).filter(|_| self.numbered);
         let record = match number {
             Some(number) => self.torch.archive.numbered_member(number),
-            None => self.torch.record(&member),
+            None => self.torch.record(&member()),
         };
-        let record = record.ok_or_else(|| TensorFault::NoRecord(cut(&member)))?;
+        let record = record.ok_or_else(|| TensorFault::NoRecord(cut(&member())))?;
         if record.bytes < declared.bytes {
             return Err(TensorFault::ShortRecord {
-                member: cut(&member),
+                member: cut(&member()),
                 needed_bytes: declared.bytes,
                 record_bytes: record.bytes,
             });
@@ -77,7 +73,10 @@ impl Records for Folder<'_, '_> {
             bytes: record.bytes,
             file_bytes: record.stored_bytes,
             device: declared.device.map(CompactString::from),
-            member,
+            member: match self.torch.inside(record) {
+                Some(name) => name.into(),
+                None => member().into(),
+            },
             data: if record.deflated {
                 StorageData::Deflated {
                     offset: record.data_offset,
@@ -445,21 +444,13 @@ impl<'a> TorchArchive<'a> {
         mut reading: Reading,
         rows: Rows,
     ) -> Result<Checkpoint, FormatError> {
-        let used: HashSet<u64, foldhash::fast::RandomState> = reading
-            .data
-            .storages()
-            .iter()
-            .filter_map(|storage| match storage.data() {
-                StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
-                StorageData::Text | StorageData::Absent => None,
-            })
-            .collect();
+        let mut used = Offsets::of(reading.data.storages());
         for member in self.archive.members() {
             // Records do not overlap, but empty ones may start where the next one does.
-            let name = self.inside(member);
-            if used.contains(&member.data_offset) && member.stored_bytes > 0 {
+            if member.stored_bytes > 0 && used.contains(member.data_offset) {
                 continue;
             }
+            let name = self.inside(member);
             match Record::of(name, member.name) {
                 Record::Code => {
                     parts.code_bytes = parts.code_bytes.saturating_add(member.stored_bytes);
@@ -533,6 +524,37 @@ impl<'a> TorchArchive<'a> {
             Err(source) if own => Err(super::pickle_error(&cut(shown), source)),
             Err(_) => Ok(()),
         }
+    }
+}
+
+/// Where storages start in the file, in order.
+struct Offsets {
+    sorted: Vec<u64>,
+    /// Past the one that was found last: the next is mostly the one behind it.
+    next: usize,
+}
+
+impl Offsets {
+    fn of(storages: &[Storage]) -> Offsets {
+        let mut sorted: Vec<u64> = Vec::with_capacity(storages.len());
+        sorted.extend(storages.iter().filter_map(|storage| match storage.data() {
+            StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
+            StorageData::Text | StorageData::Absent => None,
+        }));
+        sorted.sort_unstable();
+        Offsets { sorted, next: 0 }
+    }
+
+    fn contains(&mut self, offset: u64) -> bool {
+        let place = if self.sorted.get(self.next) == Some(&offset) {
+            Ok(self.next)
+        } else {
+            self.sorted.binary_search(&offset)
+        };
+        if let Ok(place) = place {
+            self.next = place.saturating_add(1);
+        }
+        place.is_ok()
     }
 }
 

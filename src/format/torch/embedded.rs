@@ -12,7 +12,7 @@ use super::archive::TorchArchive;
 use super::globals::{Known, known};
 use super::legacy;
 use super::security::Watch;
-use super::storage::{Declared, Records};
+use super::storage::{Declared, Records, StorageClass, declared_storage};
 use crate::checkpoint::{ByteOrder, StorageData, StorageParts};
 
 /// A storage that a call in the pickle would load.
@@ -252,7 +252,9 @@ pub(super) fn storage_of_root(
     records: &dyn Records,
     stream: &str,
 ) -> Result<StorageParts, FormatError> {
-    let parts = super::storage::declared_storage(pickle, pickle.root()).and_then(|declared| {
+    let class_of = |class| StorageClass::named(pickle, class);
+    let declared = declared_storage(pickle, pickle.root(), class_of);
+    let parts = declared.and_then(|declared| {
         let mut parts = records.locate(&declared)?;
         // What the outer pickle sees is as long as the storage says it is.
         if let StorageData::Raw { .. } = parts.data {

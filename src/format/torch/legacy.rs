@@ -17,7 +17,7 @@ use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
 use super::rows::{Place, Rows};
 use super::security::{Reach, Watch};
-use super::storage::{Declared, Records, StorageTable, declared_storage};
+use super::storage::{Declared, Records, StorageClass, StorageTable, declared_storage};
 use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
@@ -92,9 +92,7 @@ impl<'a> Cursor<'a> {
                 file_bytes: self.data.len() as u64,
             });
         }
-        // Places in a pickle have 32 bits; what follows it, such as gigabytes of tensor data, need not.
-        let head = usize::try_from(u32::MAX).map_or(rest, |most| rest.get(..most).unwrap_or(rest));
-        let pickle = parse(head).map_err(|source| {
+        let pickle = parse(rest).map_err(|source| {
             super::pickle_error(&format!("{what}, at byte {}", self.position), source)
         })?;
         self.position = self.position.saturating_add(pickle.consumed());
@@ -241,14 +239,18 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
     Ok(Checkpoint::new(parts)?)
 }
 
-/// Finds every storage behind the list of keys.
-fn locate(
-    object: &Pickle<'_>,
-    keys: &Pickle<'_>,
-    cursor: &mut Cursor<'_>,
-    byte_order: Option<ByteOrder>,
-) -> Result<Stream, FormatError> {
-    let mut declared: HashMap<String, (u64, u64)> = HashMap::new();
+/// A storage as the object declares it.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    /// Bytes of an element.
+    item_bytes: u64,
+    /// Bytes of all.
+    bytes: u64,
+}
+
+/// The storages that the object refers to, by key.
+fn declared_sizes(object: &Pickle<'_>) -> Result<HashMap<String, Size>, FormatError> {
+    let mut declared = HashMap::new();
     for id in object.ids() {
         let Node::Persistent(tuple) = object.node(id) else {
             continue;
@@ -264,49 +266,75 @@ fn locate(
         if !is_storage {
             continue;
         }
-        let storage = declared_storage(object, id).map_err(|fault| FormatError::Tensor {
+        let class_of = |class| StorageClass::named(object, class);
+        let storage = declared_storage(object, id, class_of).map_err(|fault| FormatError::Tensor {
             member: "the object".to_owned(),
             name: String::new(),
             fault,
         })?;
-        let item = storage.dtype.map_or(1, DType::item_bytes);
-        declared
-            .entry(storage.key.to_owned())
-            .or_insert((item, storage.bytes));
+        declared.entry(storage.key.to_owned()).or_insert(Size {
+            item_bytes: storage.dtype.map_or(1, DType::item_bytes),
+            bytes: storage.bytes,
+        });
     }
+    Ok(declared)
+}
+
+/// Reads the number of elements in front of a storage, which must be what the object says.
+fn check_count(
+    cursor: &mut Cursor<'_>,
+    size: Size,
+    byte_order: Option<ByteOrder>,
+    part: &str,
+) -> Result<(), FormatError> {
+    let stored = cursor.array::<8>(part)?;
+    let fits = |count: i64| {
+        let bytes = u64::try_from(count)
+            .ok()
+            .and_then(|count| count.checked_mul(size.item_bytes));
+        bytes == Some(size.bytes)
+    };
+    // Files of big-endian machines exist with the count in either order: the one that fits the pickle is right.
+    let big = byte_order == Some(ByteOrder::Big) && fits(i64::from_be_bytes(stored));
+    if fits(i64::from_le_bytes(stored)) || big {
+        return Ok(());
+    }
+    Err(FormatError::Structure {
+        part: part.to_owned(),
+        expected: format!(
+            "{} elements, as the pickle says",
+            size.bytes.checked_div(size.item_bytes).unwrap_or(0)
+        ),
+        found: i64::from_le_bytes(stored).to_string(),
+    })
+}
+
+/// Finds every storage behind the list of keys.
+fn locate(
+    object: &Pickle<'_>,
+    keys: &Pickle<'_>,
+    cursor: &mut Cursor<'_>,
+    byte_order: Option<ByteOrder>,
+) -> Result<Stream, FormatError> {
+    let declared = declared_sizes(object)?;
     let mut by_key = HashMap::new();
     for key in keys.items(keys.root()) {
         let name = keys.key_text(*key);
         let part = format!("storage `{}`", cut(&name));
-        let Some(&(item, expected)) = declared.get(&name) else {
+        let Some(&size) = declared.get(&name) else {
             return Err(FormatError::Structure {
                 part,
                 expected: "a storage that the object refers to".to_owned(),
                 found: "none".to_owned(),
             });
         };
-        let count_bytes = cursor.array::<8>(&part)?;
-        let little = i64::from_le_bytes(count_bytes);
-        // Files of big-endian machines exist with the count in either order: the one that fits the pickle is right.
-        let big = i64::from_be_bytes(count_bytes);
-        let size = |count: i64| u64::try_from(count).ok().and_then(|c| c.checked_mul(item));
-        let bytes = match (size(little), size(big)) {
-            (Some(bytes), _) if bytes == expected => bytes,
-            (_, Some(bytes)) if bytes == expected && byte_order == Some(ByteOrder::Big) => bytes,
-            _ => {
-                return Err(FormatError::Structure {
-                    part,
-                    expected: format!(
-                        "{} elements, as the pickle says",
-                        expected.checked_div(item).unwrap_or(0)
-                    ),
-                    found: little.to_string(),
-                });
-            }
+        check_count(cursor, size, byte_order, &part)?;
+        let place = Place64 {
+            offset: cursor.position as u64,
+            bytes: size.bytes,
         };
-        let offset = cursor.position as u64;
-        cursor.skip(bytes, &part)?;
-        if by_key.insert(name, Place64 { offset, bytes }).is_some() {
+        cursor.skip(place.bytes, &part)?;
+        if by_key.insert(name, place).is_some() {
             return Err(FormatError::Structure {
                 part,
                 expected: "each storage once".to_owned(),

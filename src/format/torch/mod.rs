@@ -54,10 +54,32 @@ pub(crate) fn finish_parts(
     findings: Vec<Finding>,
 ) {
     parts.findings = findings;
+    look_at_storages(&table, &mut parts.findings);
+    for tensor in &rows.tensors {
+        if tensor.layout() == Layout::Uninitialized {
+            rows::push_finding(
+                &mut parts.findings,
+                Severity::Info,
+                "uninitialized",
+                tensor.name(),
+                "a lazy parameter without a shape yet: 0 bytes".to_owned(),
+            );
+        }
+    }
+    parts.security = security;
+    parts.tensors = rows.tensors;
+    parts.composites = rows.composites;
+    parts.numpy_arrays = rows.numpy_arrays;
+    parts.modules = rows.modules;
+    parts.storages = table.into_storages();
+}
+
+/// Adds a finding for every storage that is not what the pickle says of it.
+fn look_at_storages(table: &storage::StorageTable, findings: &mut Vec<Finding>) {
     for (id, declared) in &table.larger_records {
         if let Some(storage) = table.storages().get(id.index()) {
             rows::push_finding(
-                &mut parts.findings,
+                findings,
                 Severity::Warning,
                 "larger-record",
                 storage.member(),
@@ -71,7 +93,7 @@ pub(crate) fn finish_parts(
     for id in &table.several_dtypes {
         if let Some(storage) = table.storages().get(id.index()) {
             rows::push_finding(
-                &mut parts.findings,
+                findings,
                 Severity::Info,
                 "several-dtypes",
                 storage.member(),
@@ -79,39 +101,17 @@ pub(crate) fn finish_parts(
             );
         }
     }
-    let skipped: Vec<&str> = table
-        .storages()
-        .iter()
-        .filter(|s| s.is_skipped())
-        .map(crate::checkpoint::Storage::member)
-        .collect();
-    if let Some(first) = skipped.first() {
+    let mut skipped = table.storages().iter().filter(|s| s.is_skipped());
+    if let Some(first) = skipped.next() {
         rows::push_finding(
-            &mut parts.findings,
+            findings,
             Severity::Warning,
             "no-data",
-            first,
+            first.member(),
             format!(
                 "no data in file: {} storages were saved without their contents (torch.serialization.skip_data)",
-                skipped.len()
+                skipped.count().saturating_add(1)
             ),
         );
-    }
-    parts.security = security;
-    parts.tensors = rows.tensors;
-    parts.composites = rows.composites;
-    parts.numpy_arrays = rows.numpy_arrays;
-    parts.modules = rows.modules;
-    parts.storages = table.into_storages();
-    for tensor in &parts.tensors {
-        if tensor.layout() == Layout::Uninitialized {
-            rows::push_finding(
-                &mut parts.findings,
-                Severity::Info,
-                "uninitialized",
-                tensor.name(),
-                "a lazy parameter without a shape yet: 0 bytes".to_owned(),
-            );
-        }
     }
 }

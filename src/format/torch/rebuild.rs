@@ -4,7 +4,7 @@ use super::super::error::TensorFault;
 use super::super::pickle::{Node, NodeId, Pickle};
 use super::embedded::Embedded;
 use super::globals::{Known, known};
-use super::storage::{Declared, Records, StorageTable, declared_storage};
+use super::storage::{Declared, Records, StorageClass, StorageTable, declared_storage};
 use crate::checkpoint::{Layout, StorageId};
 use crate::limits;
 use crate::tensor::{self, DType, Dims};
@@ -58,6 +58,7 @@ pub(crate) struct Graph<'p, 'a> {
     pub(crate) pickle: &'p Pickle<'a>,
     known: Vec<Known>,
     dtypes: Vec<Option<DType>>,
+    storage_classes: Vec<StorageClass>,
     /// Storages inside the pickle.
     embedded: Option<&'p Embedded>,
 }
@@ -68,18 +69,17 @@ impl<'p, 'a> Graph<'p, 'a> {
             pickle,
             known: Vec::new(),
             dtypes: Vec::new(),
+            storage_classes: Vec::new(),
             embedded: None,
         };
         for global in pickle.globals() {
-            let (meaning, dtype) =
-                pickle
-                    .global_name(global)
-                    .map_or((Known::Other, None), |(module, name)| {
-                        let dtype = (module == "torch").then(|| DType::parse(&name)).flatten();
-                        (known(&module, &name), dtype)
-                    });
-            graph.known.push(meaning);
+            let (module, name) = pickle.global_name(global).unwrap_or_default();
+            let dtype = (module == "torch").then(|| DType::parse(&name)).flatten();
+            graph.known.push(known(&module, &name));
             graph.dtypes.push(dtype);
+            graph
+                .storage_classes
+                .push(StorageClass::of(&module, &name));
         }
         graph
     }
@@ -102,8 +102,17 @@ impl<'p, 'a> Graph<'p, 'a> {
     pub(crate) fn declared(&self, storage: NodeId) -> Result<Declared<'p>, TensorFault> {
         match self.embedded.and_then(|inside| inside.declared(storage)) {
             Some(declared) => Ok(declared),
-            None => declared_storage(self.pickle, storage),
+            None => declared_storage(self.pickle, storage, |class| self.storage_class(class)),
         }
+    }
+
+    /// What a value is as a class of storages.
+    fn storage_class(&self, id: NodeId) -> StorageClass {
+        let known = match self.pickle.node(id) {
+            Node::Global(global) => self.storage_classes.get(global.index()),
+            _ => None,
+        };
+        known.copied().unwrap_or_default()
     }
 
     /// What a global means; `Other` for anything that is not a global.
@@ -169,17 +178,20 @@ impl<'p, 'a> Graph<'p, 'a> {
         if items.len() > limits::TENSOR_DIMENSIONS {
             return Err(TensorFault::Dimensions(items.len()));
         }
-        items.iter().map(|item| self.count(what, *item)).collect()
+        let mut dims = Dims::with_capacity(items.len());
+        for item in items {
+            dims.push(self.count(what, *item)?);
+        }
+        Ok(dims)
     }
 
     fn count(&self, what: &'static str, id: NodeId) -> Result<u64, TensorFault> {
-        if matches!(self.pickle.node(id), Node::Long(_) | Node::LongText(_)) {
-            return Err(TensorFault::TooLarge);
-        }
-        let value = self
-            .pickle
-            .int(id)
-            .ok_or_else(|| self.argument(what, "an integer", id))?;
+        let value = match self.pickle.node(id) {
+            Node::Int(value) => value,
+            Node::Bool(value) => i64::from(value),
+            Node::Long(_) | Node::LongText(_) => return Err(TensorFault::TooLarge),
+            _ => return Err(self.argument(what, "an integer", id)),
+        };
         u64::try_from(value).map_err(|_| TensorFault::Negative { what, value })
     }
 
@@ -203,7 +215,6 @@ impl<'p, 'a> Graph<'p, 'a> {
         table: &mut StorageTable,
         records: &dyn Records,
     ) -> Result<Built, TensorFault> {
-        let pickle = self.pickle;
         match function {
             Known::RebuildTensor => {
                 let view = self.arity::<4>(args)?;
@@ -213,7 +224,7 @@ impl<'p, 'a> Graph<'p, 'a> {
                 let [storage, offset, size, stride, grad] = self.arity(args)?;
                 let mut built =
                     self.strided([storage, offset, size, stride], None, table, records)?;
-                set_grad(&mut built, pickle.bool(grad));
+                set_grad(&mut built, self.pickle.bool(grad));
                 Ok(built)
             }
             Known::RebuildTensorV3 => {
@@ -221,10 +232,17 @@ impl<'p, 'a> Graph<'p, 'a> {
                 let dtype = self.dtype(dtype)?;
                 let view = [storage, offset, size, stride];
                 let mut built = self.strided(view, Some(dtype), table, records)?;
-                set_grad(&mut built, pickle.bool(grad));
+                set_grad(&mut built, self.pickle.bool(grad));
                 Ok(built)
             }
             Known::RebuildQTensor => self.quantized(args, table, records),
+            _ => self.build_of_others(function, args),
+        }
+    }
+
+    /// Tensors that view no storage themselves: they have none, or are made of other tensors.
+    fn build_of_others(&self, function: Known, args: NodeId) -> Result<Built, TensorFault> {
+        match function {
             Known::RebuildSparse => self.sparse(args),
             Known::RebuildNested => {
                 let [buffer, sizes, strides, offsets] = self.arity(args)?;
@@ -252,6 +270,14 @@ impl<'p, 'a> Graph<'p, 'a> {
                     self.arity(args)?;
                 self.meta(dtype, size, stride, grad)
             }
+            _ => self.wrapped(function, args),
+        }
+    }
+
+    /// Calls around the one that makes a tensor.
+    fn wrapped(&self, function: Known, args: NodeId) -> Result<Built, TensorFault> {
+        let pickle = self.pickle;
+        match function {
             Known::RebuildFromCpu => {
                 let [inner, _dtype, _device, grad] = self.arity(args)?;
                 Ok(Built::Wrapped {

@@ -39,8 +39,11 @@ impl Place {
         match self {
             Place::Plain => (Role::Tensor, RoleSource::Inferred),
             Place::StateDict => {
-                let last = name.rsplit('.').next().unwrap_or(name);
-                if BUFFER_NAMES.contains(&last) {
+                let is_last = |last: &&str| {
+                    let before = name.strip_suffix(*last);
+                    before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+                };
+                if BUFFER_NAMES.iter().any(is_last) {
                     (Role::Buffer, RoleSource::Inferred)
                 } else {
                     (Role::Parameter, RoleSource::Inferred)

@@ -138,10 +138,12 @@ impl StorageTable {
     }
 }
 
-/// Reads the tuple that stands for a storage: `('storage', class, key, device, numel)`.
+/// Reads the tuple that stands for a storage: `('storage', class, key, device, numel)`. `class_of` says what a value is
+/// as a class of storages.
 pub(crate) fn declared_storage<'p>(
     pickle: &'p Pickle<'_>,
     persistent: NodeId,
+    class_of: impl Fn(NodeId) -> StorageClass,
 ) -> Result<Declared<'p>, TensorFault> {
     let argument = |what, expected, id| TensorFault::Argument {
         what,
@@ -162,7 +164,7 @@ pub(crate) fn declared_storage<'p>(
     if pickle.str_bytes(tag) != Some(b"storage") {
         return Err(argument("its storage's tag", "'storage'", tag));
     }
-    let dtype = storage_dtype(pickle, class)?;
+    let dtype = class_of(class).dtype(pickle, class)?;
     let key_bytes = pickle
         .str_bytes(key)
         .ok_or_else(|| argument("its storage's key", "a string", key))?;
@@ -198,8 +200,10 @@ fn declared_in_text(text: &[u8]) -> Option<Result<Declared<'_>, TensorFault>> {
     let (device, rest) = rest.split_once("', ")?;
     let numel: i64 = rest.trim_end_matches(')').split(',').next()?.parse().ok()?;
     let (module, name) = class.rsplit_once('.')?;
-    let Some(dtype) = storage_class(module, name) else {
-        return Some(Err(TensorFault::UnknownDType(cut(class))));
+    let dtype = match StorageClass::of(module, name) {
+        StorageClass::Typed(dtype) => Some(dtype),
+        StorageClass::Untyped => None,
+        StorageClass::No => return Some(Err(TensorFault::UnknownDType(cut(class)))),
     };
     let Ok(count) = u64::try_from(numel) else {
         return Some(Err(TensorFault::Negative {
@@ -239,29 +243,62 @@ pub(crate) fn storage_dtype(
     pickle: &Pickle<'_>,
     class: NodeId,
 ) -> Result<Option<DType>, TensorFault> {
-    let Some((module, name)) = pickle.global(class) else {
-        return Err(TensorFault::Argument {
-            what: "its storage's class",
-            expected: "a class of torch",
-            found: pickle.kind(class),
-        });
-    };
-    storage_class(&module, &name)
-        .ok_or_else(|| TensorFault::UnknownDType(format!("{}.{}", cut(&module), cut(&name))))
+    StorageClass::named(pickle, class).dtype(pickle, class)
 }
 
-/// The dtype that a storage class of torch holds; outer `None`: no such class, inner `None`: untyped.
-#[allow(clippy::option_option)]
-fn storage_class(module: &str, name: &str) -> Option<Option<DType>> {
-    if matches!(module, "torch.storage" | "torch")
-        && matches!(name, "UntypedStorage" | "_UntypedStorage")
-    {
-        return Some(None);
+/// What a global is as a class of storages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum StorageClass {
+    /// Not one.
+    #[default]
+    No,
+    /// One without a dtype.
+    Untyped,
+    /// One of values of this dtype.
+    Typed(DType),
+}
+
+impl StorageClass {
+    /// By module and name.
+    pub(crate) fn of(module: &str, name: &str) -> StorageClass {
+        if matches!(module, "torch.storage" | "torch")
+            && matches!(name, "UntypedStorage" | "_UntypedStorage")
+        {
+            return StorageClass::Untyped;
+        }
+        if !matches!(module, "torch" | "torch.cuda" | "torch.storage") {
+            return StorageClass::No;
+        }
+        name.strip_suffix("Storage")
+            .and_then(class_dtype)
+            .map_or(StorageClass::No, StorageClass::Typed)
     }
-    if !matches!(module, "torch" | "torch.cuda" | "torch.storage") {
-        return None;
+
+    /// What a value of a pickle is.
+    pub(crate) fn named(pickle: &Pickle<'_>, class: NodeId) -> StorageClass {
+        let names = pickle.global(class);
+        names.map_or(StorageClass::No, |(module, name)| {
+            StorageClass::of(&module, &name)
+        })
     }
-    class_dtype(name.strip_suffix("Storage")?).map(Some)
+
+    /// The dtype, or why `class` has none.
+    fn dtype(self, pickle: &Pickle<'_>, class: NodeId) -> Result<Option<DType>, TensorFault> {
+        match self {
+            StorageClass::Typed(dtype) => Ok(Some(dtype)),
+            StorageClass::Untyped => Ok(None),
+            StorageClass::No => Err(match pickle.global(class) {
+                Some((module, name)) => {
+                    TensorFault::UnknownDType(format!("{}.{}", cut(&module), cut(&name)))
+                }
+                None => TensorFault::Argument {
+                    what: "its storage's class",
+                    expected: "a class of torch",
+                    found: pickle.kind(class),
+                },
+            }),
+        }
+    }
 }
 
 fn class_dtype(prefix: &str) -> Option<DType> {

@@ -65,46 +65,19 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
     let members = Members::open(data)?;
     let mut parts = CheckpointParts::new(Format::TorchTar, data.len() as u64);
     let mut watch = Watch::default();
-    if let Some((start, len)) = members.by_name.get("sys_info").copied() {
-        let contents = members.contents(start, len);
-        if let Ok(system) = parse(contents) {
-            watch.look(&system, "sys_info", Reach::Hidden);
-            let little = system
-                .get(system.root(), "little_endian")
-                .and_then(|id| system.bool(id));
-            parts.byte_order = little.map(|little| {
-                if little {
-                    ByteOrder::Little
-                } else {
-                    ByteOrder::Big
-                }
-            });
-        }
-    }
+    parts.byte_order = byte_order(&members, &mut watch);
     let mut table = StorageTable::default();
-    let (start, storages) = members.needed("storages")?;
-    let mut cursor = Cursor {
-        data: storages,
-        position: 0,
-    };
+    let (start, mut cursor) = members.needed("storages")?;
     let roots = read_storages(&mut cursor, start, &mut table, &mut watch)?;
     trailing(&cursor, &mut watch);
-    let (_, tensors) = members.needed("tensors")?;
-    let mut cursor = Cursor {
-        data: tensors,
-        position: 0,
-    };
+    let (_, mut cursor) = members.needed("tensors")?;
     let tensors = read_tensors(&mut cursor, &roots, &mut watch)?;
     trailing(&cursor, &mut watch);
-    let (_, contents) = members.needed("pickle")?;
-    let mut cursor = Cursor {
-        data: contents,
-        position: 0,
-    };
+    let (_, mut cursor) = members.needed("pickle")?;
     let object = cursor.pickle("pickle", &mut watch)?;
     trailing(&cursor, &mut watch);
     let graph = Graph::new(&object);
-    let mut rows = Rows::new(contents.len() as u64);
+    let mut rows = Rows::new(cursor.data.len() as u64);
     let context = Context {
         member: "pickle",
         records: &tensors,
@@ -125,6 +98,21 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
     let (security, findings) = watch.finish();
     super::finish_parts(&mut parts, table, rows, security, findings);
     Ok(Checkpoint::new(parts)?)
+}
+
+/// The byte order that `sys_info` gives, where there is one.
+fn byte_order(members: &Members<'_>, watch: &mut Watch) -> Option<ByteOrder> {
+    let (start, len) = members.by_name.get("sys_info").copied()?;
+    let system = parse(members.contents(start, len)).ok()?;
+    watch.look(&system, "sys_info", Reach::Hidden);
+    let little = system
+        .get(system.root(), "little_endian")
+        .and_then(|id| system.bool(id))?;
+    Some(if little {
+        ByteOrder::Little
+    } else {
+        ByteOrder::Big
+    })
 }
 
 /// The members that matter: name, place.
@@ -152,43 +140,17 @@ impl<'a> Members<'a> {
                 });
             }
             let entry = entry.map_err(damaged)?;
+            if entry.header().entry_type().is_dir() {
+                continue;
+            }
             let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            let offset = entry.raw_file_position();
-            let fault = |fault| FormatError::Member {
-                member: cut(&name),
-                offset: Some(offset),
-                fault,
-            };
-            if !entry.header().entry_type().is_file() {
-                if entry.header().entry_type().is_dir() {
-                    continue;
-                }
-                return Err(fault(MemberFault::Unsafe(
-                    "it is a link or device, not a file".to_owned(),
-                )));
-            }
-            if name.starts_with('/') || name.split('/').any(|part| part == "..") {
-                return Err(fault(MemberFault::Unsafe(
-                    "its name leaves the archive's folder".to_owned(),
-                )));
-            }
-            let end = offset.saturating_add(entry.size());
-            let (Ok(start), Ok(len)) = (usize::try_from(offset), usize::try_from(entry.size()))
-            else {
-                return Err(fault(MemberFault::OutOfFile {
-                    end,
-                    file_bytes: data.len() as u64,
-                }));
-            };
-            if end > data.len() as u64 {
-                return Err(fault(MemberFault::OutOfFile {
-                    end,
-                    file_bytes: data.len() as u64,
-                }));
-            }
-            if members.by_name.insert(name.clone(), (start, len)).is_some() {
-                return Err(fault(MemberFault::Duplicate));
-            }
+            members
+                .add(&name, &entry)
+                .map_err(|fault| FormatError::Member {
+                    member: cut(&name),
+                    offset: Some(entry.raw_file_position()),
+                    fault,
+                })?;
         }
         if !members.by_name.contains_key("pickle") && !members.by_name.contains_key("storages") {
             return Err(FormatError::NotACheckpoint {
@@ -199,6 +161,31 @@ impl<'a> Members<'a> {
         Ok(members)
     }
 
+    fn add(&mut self, name: &str, entry: &::tar::Entry<'_, &[u8]>) -> Result<(), MemberFault> {
+        if !entry.header().entry_type().is_file() {
+            let what = "it is a link or device, not a file";
+            return Err(MemberFault::Unsafe(what.to_owned()));
+        }
+        if name.starts_with('/') || name.split('/').any(|part| part == "..") {
+            let what = "its name leaves the archive's folder";
+            return Err(MemberFault::Unsafe(what.to_owned()));
+        }
+        let offset = entry.raw_file_position();
+        let end = offset.saturating_add(entry.size());
+        let place = usize::try_from(offset)
+            .ok()
+            .zip(usize::try_from(entry.size()).ok())
+            .filter(|_| end <= self.data.len() as u64)
+            .ok_or(MemberFault::OutOfFile {
+                end,
+                file_bytes: self.data.len() as u64,
+            })?;
+        match self.by_name.insert(name.to_owned(), place) {
+            Some(_) => Err(MemberFault::Duplicate),
+            None => Ok(()),
+        }
+    }
+
     fn contents(&self, start: usize, len: usize) -> &'a [u8] {
         start
             .checked_add(len)
@@ -206,9 +193,13 @@ impl<'a> Members<'a> {
             .unwrap_or(&[])
     }
 
-    fn needed(&self, name: &str) -> Result<(u64, &'a [u8]), FormatError> {
+    /// Where a member starts, and a cursor at its start.
+    fn needed(&self, name: &str) -> Result<(u64, Cursor<'a>), FormatError> {
         match self.by_name.get(name) {
-            Some(&(start, len)) => Ok((start as u64, self.contents(start, len))),
+            Some(&(start, len)) => {
+                let data = self.contents(start, len);
+                Ok((start as u64, Cursor { data, position: 0 }))
+            }
             None => Err(FormatError::Member {
                 member: name.to_owned(),
                 offset: None,
@@ -261,54 +252,7 @@ fn read_storages(
     let mut roots = HashMap::new();
     for index in 0..count(cursor, "storages", watch)? {
         let part = format!("storages, storage {index}");
-        let pickle = cursor.pickle(&part, watch)?;
-        let [key, device, class] = three(&pickle, &part)?;
-        let key = pickle.key_text(key);
-        let tensor = |fault| FormatError::Tensor {
-            member: part.clone(),
-            name: cut(&key),
-            fault,
-        };
-        let dtype = storage_dtype(&pickle, class)
-            .map_err(tensor)?
-            .ok_or_else(|| tensor(TensorFault::UnknownDType("UntypedStorage".to_owned())))?;
-        let numel = i64::from_le_bytes(cursor.array::<8>(&part)?);
-        let numel = u64::try_from(numel).map_err(|_| {
-            tensor(TensorFault::Negative {
-                what: "its storage's size",
-                value: numel,
-            })
-        })?;
-        let bytes = numel
-            .checked_mul(dtype.item_bytes())
-            .ok_or_else(|| tensor(TensorFault::TooLarge))?;
-        let offset = start.saturating_add(cursor.position as u64);
-        cursor.skip(bytes, &part)?;
-        let device = pickle.text(device).map(std::borrow::Cow::into_owned);
-        let declared = Declared {
-            key: &key,
-            dtype: Some(dtype),
-            bytes,
-            device: device.as_deref(),
-            view: None,
-        };
-        let known = Known(StorageParts {
-            dtype: Some(dtype),
-            bytes,
-            file_bytes: bytes,
-            device: device.as_deref().map(Into::into),
-            member: key.as_str().into(),
-            data: StorageData::Raw { offset },
-            crc32: None,
-        });
-        let (id, storage_bytes) = table.get(&declared, &known).map_err(tensor)?;
-        let root = Root {
-            id,
-            dtype,
-            offset: 0,
-            numel,
-            storage_bytes,
-        };
+        let (key, root) = read_storage(cursor, start, &part, table, watch)?;
         if roots.insert(key.clone(), root).is_some() {
             return Err(FormatError::Structure {
                 part,
@@ -319,6 +263,65 @@ fn read_storages(
     }
     read_views(cursor, &mut roots, watch)?;
     Ok(roots)
+}
+
+/// Reads the next storage: its key, and where it is.
+fn read_storage(
+    cursor: &mut Cursor<'_>,
+    start: u64,
+    part: &str,
+    table: &mut StorageTable,
+    watch: &mut Watch,
+) -> Result<(String, Root), FormatError> {
+    let pickle = cursor.pickle(part, watch)?;
+    let [key, device, class] = three(&pickle, part)?;
+    let key = pickle.key_text(key);
+    let tensor = |fault| FormatError::Tensor {
+        member: part.to_owned(),
+        name: cut(&key),
+        fault,
+    };
+    let dtype = storage_dtype(&pickle, class)
+        .map_err(tensor)?
+        .ok_or_else(|| tensor(TensorFault::UnknownDType("UntypedStorage".to_owned())))?;
+    let numel = natural("its storage's size", cursor.array::<8>(part)?).map_err(tensor)?;
+    let bytes = numel
+        .checked_mul(dtype.item_bytes())
+        .ok_or_else(|| tensor(TensorFault::TooLarge))?;
+    let offset = start.saturating_add(cursor.position as u64);
+    cursor.skip(bytes, part)?;
+    let device = pickle.text(device).map(std::borrow::Cow::into_owned);
+    let declared = Declared {
+        key: &key,
+        dtype: Some(dtype),
+        bytes,
+        device: device.as_deref(),
+        view: None,
+    };
+    let known = Known(StorageParts {
+        dtype: Some(dtype),
+        bytes,
+        file_bytes: bytes,
+        device: device.as_deref().map(Into::into),
+        member: key.as_str().into(),
+        data: StorageData::Raw { offset },
+        crc32: None,
+    });
+    let (id, storage_bytes) = table.get(&declared, &known).map_err(tensor)?;
+    let root = Root {
+        id,
+        dtype,
+        offset: 0,
+        numel,
+        storage_bytes,
+    };
+    Ok((key, root))
+}
+
+/// A number that must not be below zero.
+fn natural(what: &'static str, bytes: [u8; 8]) -> Result<u64, TensorFault> {
+    let value = i64::from_le_bytes(bytes);
+    u64::try_from(value).map_err(|_| TensorFault::Negative { what, value })
 }
 
 /// Storages that are parts of others.
@@ -364,61 +367,7 @@ fn read_tensors(
     let mut tensors = Tensors::default();
     for index in 0..count(cursor, "tensors", watch)? {
         let part = format!("tensors, tensor {index}");
-        let pickle = cursor.pickle(&part, watch)?;
-        let [key, storage, _class] = three(&pickle, &part)?;
-        let key = pickle.key_text(key);
-        let tensor = |fault| FormatError::Tensor {
-            member: part.clone(),
-            name: cut(&key),
-            fault,
-        };
-        let root = roots
-            .get(&pickle.key_text(storage))
-            .ok_or_else(|| tensor(TensorFault::NoRecord(cut(&pickle.key_text(storage)))))?;
-        // Four bytes; older files had eight.
-        let dimensions = i32::from_le_bytes(cursor.array::<4>(&part)?);
-        cursor.array::<4>(&part)?;
-        let dimensions = usize::try_from(dimensions)
-            .ok()
-            .filter(|n| *n <= limits::TENSOR_DIMENSIONS)
-            .ok_or_else(|| {
-                tensor(TensorFault::Dimensions(
-                    usize::try_from(dimensions).unwrap_or(usize::MAX),
-                ))
-            })?;
-        let mut numbers = |what: &'static str, n: usize| -> Result<Dims, FormatError> {
-            (0..n)
-                .map(|_| {
-                    let value = i64::from_le_bytes(cursor.array::<8>(&part)?);
-                    u64::try_from(value).map_err(|_| tensor(TensorFault::Negative { what, value }))
-                })
-                .collect()
-        };
-        let shape = numbers("its size", dimensions)?;
-        let strides = numbers("its stride", dimensions)?;
-        let offset = numbers("its storage offset", 1)?
-            .first()
-            .copied()
-            .unwrap_or(0);
-        let needed = crate::tensor::extent(&shape, &strides, offset)
-            .ok_or_else(|| tensor(TensorFault::TooLarge))?;
-        if needed > root.numel {
-            let item = root.dtype.item_bytes();
-            return Err(tensor(TensorFault::OutOfStorage {
-                needed_bytes: needed.saturating_mul(item),
-                storage_bytes: root.numel.saturating_mul(item),
-            }));
-        }
-        let view = View {
-            dtype: root.dtype,
-            shape,
-            strides,
-            storage: Some(root.id),
-            storage_bytes: Some(root.storage_bytes),
-            offset: root.offset.saturating_add(offset),
-            requires_grad: None,
-            layout: Layout::Strided,
-        };
+        let (key, view) = read_tensor(cursor, roots, &part, watch)?;
         if tensors.by_key.insert(key.clone(), view).is_some() {
             return Err(FormatError::Structure {
                 part,
@@ -428,4 +377,58 @@ fn read_tensors(
         }
     }
     Ok(tensors)
+}
+
+/// Reads the next tensor: its key, and the view that it is.
+fn read_tensor(
+    cursor: &mut Cursor<'_>,
+    roots: &HashMap<String, Root>,
+    part: &str,
+    watch: &mut Watch,
+) -> Result<(String, View), FormatError> {
+    let pickle = cursor.pickle(part, watch)?;
+    let [key, storage, _class] = three(&pickle, part)?;
+    let key = pickle.key_text(key);
+    let tensor = |fault| FormatError::Tensor {
+        member: part.to_owned(),
+        name: cut(&key),
+        fault,
+    };
+    let root = roots
+        .get(&pickle.key_text(storage))
+        .ok_or_else(|| tensor(TensorFault::NoRecord(cut(&pickle.key_text(storage)))))?;
+    // Four bytes; older files had eight.
+    let dimensions = i32::from_le_bytes(cursor.array::<4>(part)?);
+    cursor.array::<4>(part)?;
+    let dimensions = usize::try_from(dimensions)
+        .map_err(|_| usize::MAX)
+        .and_then(|n| (n <= limits::TENSOR_DIMENSIONS).then_some(n).ok_or(n))
+        .map_err(|n| tensor(TensorFault::Dimensions(n)))?;
+    let mut number = |what| natural(what, cursor.array::<8>(part)?).map_err(tensor);
+    let mut dims = |what| -> Result<Dims, FormatError> {
+        (0..dimensions).map(|_| number(what)).collect()
+    };
+    let shape = dims("its size")?;
+    let strides = dims("its stride")?;
+    let offset = number("its storage offset")?;
+    let needed = crate::tensor::extent(&shape, &strides, offset)
+        .ok_or_else(|| tensor(TensorFault::TooLarge))?;
+    if needed > root.numel {
+        let item = root.dtype.item_bytes();
+        return Err(tensor(TensorFault::OutOfStorage {
+            needed_bytes: needed.saturating_mul(item),
+            storage_bytes: root.numel.saturating_mul(item),
+        }));
+    }
+    let view = View {
+        dtype: root.dtype,
+        shape,
+        strides,
+        storage: Some(root.id),
+        storage_bytes: Some(root.storage_bytes),
+        offset: root.offset.saturating_add(offset),
+        requires_grad: None,
+        layout: Layout::Strided,
+    };
+    Ok((key, view))
 }

@@ -129,33 +129,8 @@ impl<'a> Archive<'a> {
             offset: Some(offset),
             fault,
         };
-        let flags = entry.flags();
-        if flags.is_encrypted() {
-            return Err(fault(MemberFault::Encrypted));
-        }
-        let deflated = match entry.compression_method() {
-            CompressionMethod::STORE => false,
-            CompressionMethod::DEFLATE => true,
-            other => return Err(fault(MemberFault::Compression(other.as_u16()))),
-        };
+        let deflated = is_deflated(entry).map_err(fault)?;
         let (stored_bytes, bytes) = (entry.compressed_size_hint(), entry.uncompressed_size_hint());
-        if !deflated && stored_bytes != bytes {
-            return Err(fault(MemberFault::StoredSizes {
-                stored: stored_bytes,
-                bytes,
-            }));
-        }
-        if deflated
-            && bytes
-                > stored_bytes
-                    .saturating_mul(DEFLATE_RATIO)
-                    .saturating_add(64)
-        {
-            return Err(fault(MemberFault::ForgedSize {
-                stored: stored_bytes,
-                bytes,
-            }));
-        }
         let local = zip
             .get_entry(entry.wayfinder())
             .map_err(|error| match error.kind() {
@@ -168,7 +143,7 @@ impl<'a> Archive<'a> {
         let header = local.local_header();
         let local_path = header.file_path();
         agree::compare(entry, &header, raw, local_path.as_ref()).map_err(fault)?;
-        let odd = flags.bits() & !0x080e;
+        let odd = entry.flags().bits() & !0x080e;
         if odd != 0 {
             self.odd_flags
                 .push((cut(&String::from_utf8_lossy(raw)), odd));
@@ -380,6 +355,49 @@ impl<'a> Archive<'a> {
         Ok(contents)
     }
 }
+
+/// Whether a member is compressed, in the one way there is; its sizes must be possible.
+fn is_deflated(entry: &rawzip::ZipFileHeaderRecord<'_>) -> Result<bool, MemberFault> {
+    if entry.flags().is_encrypted() {
+        return Err(MemberFault::Encrypted);
+    }
+    let (stored, bytes) = (entry.compressed_size_hint(), entry.uncompressed_size_hint());
+    match entry.compression_method() {
+        CompressionMethod::STORE if stored == bytes => Ok(false),
+        CompressionMethod::STORE => Err(MemberFault::StoredSizes { stored, bytes }),
+        CompressionMethod::DEFLATE
+            if bytes > stored.saturating_mul(DEFLATE_RATIO).saturating_add(64) =>
+        {
+            Err(MemberFault::ForgedSize { stored, bytes })
+        }
+        CompressionMethod::DEFLATE => Ok(true),
+        other => Err(MemberFault::Compression(other.as_u16())),
+    }
+}
+
+/// Whether the records of an archive are so small that reading their headers reaches nearly every page of the file,
+/// and the file is not so large that this would be a burden.
+pub(crate) fn is_dense(data: &[u8]) -> bool {
+    let bytes = data.len() as u64;
+    let ends_here = |end: &[u8]| {
+        let rest = end.strip_prefix(b"PK\x05\x06")?;
+        let count = rest.get(6..8)?.first_chunk::<2>()?;
+        Some(u64::from(u16::from_le_bytes(*count)))
+    };
+    let end = data.len().checked_sub(END_RECORD_BYTES);
+    let members = end.and_then(|end| ends_here(data.get(end..)?));
+    let pages = members.map(|members| members.saturating_mul(READ_AROUND_BYTES));
+    bytes <= MAPPED_AT_ONCE_BYTES && pages.is_some_and(|reached| reached >= bytes)
+}
+
+/// Size of the record at the end of an archive without a comment.
+const END_RECORD_BYTES: usize = 22;
+
+/// What the system maps around a byte that is read: 16 pages.
+const READ_AROUND_BYTES: u64 = 64 << 10;
+
+/// The largest file that is mapped at once.
+const MAPPED_AT_ONCE_BYTES: u64 = 256 << 20;
 
 /// Places of members whose names are numbers in one folder.
 #[derive(Debug, Default)]

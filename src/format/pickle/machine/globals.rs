@@ -1,6 +1,6 @@
 //! Globals: names, never what they name.
 
-use super::super::{GlobalId, GlobalName, Kind, NameRef, Node, NodeId, slice};
+use super::super::{GlobalId, GlobalName, Kind, NameRef, Node, NodeId};
 use super::Machine;
 use crate::limits;
 
@@ -23,10 +23,7 @@ impl Machine<'_> {
     pub(super) fn read_global(&mut self) -> Result<NodeId, Kind> {
         let module = self.line_span()?;
         let name = self.line_span()?;
-        self.intern_global(
-            NameRef::Input(module.start, module.len),
-            NameRef::Input(name.start, name.len),
-        )
+        self.intern_global(NameRef::Input(module), NameRef::Input(name))
     }
 
     pub(super) fn stack_global(&mut self) -> Result<(), Kind> {
@@ -46,7 +43,7 @@ impl Machine<'_> {
 
     pub(super) fn name_ref(&self, id: NodeId) -> Option<NameRef> {
         match self.node(id) {
-            Node::Str(span) => Some(NameRef::Input(span.start, span.len)),
+            Node::Str(span) => Some(NameRef::Input(span)),
             Node::Decoded(index) => Some(NameRef::Decoded(index)),
             _ => None,
         }
@@ -54,7 +51,7 @@ impl Machine<'_> {
 
     pub(super) fn name_bytes(&self, name: NameRef) -> &[u8] {
         match name {
-            NameRef::Input(start, len) => slice(self.data, start, len),
+            NameRef::Input(span) => self.at(span),
             NameRef::Decoded(index) => usize::try_from(index)
                 .ok()
                 .and_then(|i| self.decoded.get(i))
@@ -65,10 +62,9 @@ impl Machine<'_> {
     /// The node of a global; one for each name, as long as the name is in the input as it is.
     pub(super) fn intern_global(&mut self, module: NameRef, name: NameRef) -> Result<NodeId, Kind> {
         let key = match (module, name) {
-            (NameRef::Input(start, len), NameRef::Input(name_start, name_len)) => Some((
-                slice(self.data, start, len),
-                slice(self.data, name_start, name_len),
-            )),
+            (NameRef::Input(module), NameRef::Input(name)) => {
+                Some((self.at(module), self.at(name)))
+            }
             _ => None,
         };
         if let Some(known) = key.and_then(|k| self.global_nodes.get(&k)) {
@@ -81,7 +77,7 @@ impl Machine<'_> {
         let slot = GlobalName {
             module,
             name,
-            offset: u32::try_from(self.opcode_offset).unwrap_or(u32::MAX),
+            offset: self.opcode_offset as u64,
             instantiated: false,
         };
         self.budget.push(&mut self.globals, slot)?;

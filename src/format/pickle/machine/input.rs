@@ -1,10 +1,11 @@
 //! Reading the input, the stack and the memo.
 
-use super::super::{Kind, NodeId, Span, slice};
+use super::super::{Kind, NodeId, Span};
 use super::{Machine, NO_NODE};
 use crate::limits;
 
 impl<'b> Machine<'b> {
+    #[inline]
     pub(super) fn byte(&mut self, what: &'static str) -> Result<u8, Kind> {
         match self.data.get(self.position) {
             Some(&byte) => {
@@ -19,10 +20,12 @@ impl<'b> Machine<'b> {
         }
     }
 
+    #[inline]
     pub(super) fn left(&self) -> usize {
         self.data.len().saturating_sub(self.position)
     }
 
+    #[inline]
     pub(super) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Kind> {
         let rest = self.data.get(self.position..).unwrap_or(&[]);
         let Some((bytes, _)) = rest.split_first_chunk::<N>() else {
@@ -36,6 +39,7 @@ impl<'b> Machine<'b> {
         Ok(*bytes)
     }
 
+    #[inline]
     pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, Kind> {
         self.array::<4>(what).map(u32::from_le_bytes)
     }
@@ -53,26 +57,27 @@ impl<'b> Machine<'b> {
     }
 
     /// The next `length` bytes, as a place.
+    #[inline]
     pub(super) fn take(&mut self, length: u64, what: &'static str) -> Result<Span, Kind> {
         let left = self.left();
-        let truncated = Kind::Truncated {
-            what,
-            needed: length,
-            left: left as u64,
+        let span = usize::try_from(length)
+            .ok()
+            .filter(|len| *len <= left)
+            .and_then(|len| Some((len, Span::new(self.position, len)?)));
+        let Some((len, span)) = span else {
+            return Err(Kind::Truncated {
+                what,
+                needed: length,
+                left: left as u64,
+            });
         };
-        match (u32::try_from(self.position), u32::try_from(length)) {
-            (Ok(start), Ok(len)) if length <= left as u64 => {
-                self.position = self
-                    .position
-                    .saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
-                Ok(Span { start, len })
-            }
-            _ => Err(truncated),
-        }
+        self.position = self.position.saturating_add(len);
+        Ok(span)
     }
 
+    #[inline]
     pub(super) fn at(&self, span: Span) -> &'b [u8] {
-        slice(self.data, span.start, span.len)
+        span.of(self.data)
     }
 
     /// The line up to the next `\n`, without it.
@@ -94,10 +99,12 @@ impl<'b> Machine<'b> {
 
     // Stack.
 
+    #[inline]
     pub(super) fn push(&mut self, id: NodeId) -> Result<(), Kind> {
         self.budget.push(&mut self.stack, id)
     }
 
+    #[inline]
     pub(super) fn pop(&mut self, opcode: &'static str) -> Result<NodeId, Kind> {
         if self.stack.len() <= self.fence {
             return Err(Kind::StackUnderflow(opcode));
@@ -108,6 +115,7 @@ impl<'b> Machine<'b> {
         }
     }
 
+    #[inline]
     pub(super) fn top(&self, opcode: &'static str) -> Result<NodeId, Kind> {
         match self.stack.last() {
             Some(&id) if self.stack.len() > self.fence => Ok(id),
@@ -116,6 +124,7 @@ impl<'b> Machine<'b> {
     }
 
     /// The height of the stack under its `count` top values.
+    #[inline]
     pub(super) fn height_below(&self, count: usize, opcode: &'static str) -> Result<usize, Kind> {
         match self.stack.len().checked_sub(count) {
             Some(height) if height >= self.fence => Ok(height),
@@ -124,6 +133,7 @@ impl<'b> Machine<'b> {
     }
 
     /// The height of the stack at the last mark, which is removed.
+    #[inline]
     pub(super) fn pop_mark(&mut self, opcode: &'static str) -> Result<usize, Kind> {
         let Some(height) = self.marks.pop() else {
             return Err(Kind::NoMark(opcode));
@@ -134,8 +144,21 @@ impl<'b> Machine<'b> {
 
     // Memo.
 
+    #[inline]
     pub(super) fn put(&mut self, index: u64) -> Result<(), Kind> {
         let top = self.top("a memo entry")?;
+        // Real pickles count up from 0.
+        if index == self.memo.len() as u64
+            && index < limits::MEMO_TABLE_SLOTS
+            && self.far_memo.is_empty()
+        {
+            self.memo_entries = self.memo_entries.saturating_add(1);
+            return self.budget.push(&mut self.memo, top);
+        }
+        self.put_anywhere(index, top)
+    }
+
+    fn put_anywhere(&mut self, index: u64, top: NodeId) -> Result<(), Kind> {
         let reach = (self.memo.len() as u64).saturating_add(4096);
         let old = if index < limits::MEMO_TABLE_SLOTS && index <= reach {
             let slot = usize::try_from(index).unwrap_or(usize::MAX);
@@ -178,6 +201,7 @@ impl<'b> Machine<'b> {
         }
     }
 
+    #[inline]
     pub(super) fn get(&mut self, index: u64) -> Result<(), Kind> {
         let near = usize::try_from(index)
             .ok()

@@ -27,13 +27,6 @@ pub fn parse_with_budget(
 ) -> Result<Pickle<'_>, PickleError> {
     let budget = limits::PICKLE_MEMORY_BYTES
         .saturating_add(stored_bytes.saturating_mul(limits::PICKLE_MEMORY_PER_BYTE));
-    if u32::try_from(input.len()).is_err() {
-        return Err(PickleError {
-            offset: 0,
-            kind: Kind::TooLarge(input.len() as u64),
-            globals: Vec::new(),
-        });
-    }
     let mut machine = Machine::new(&input, budget);
     let root = machine.run().map_err(|kind| PickleError {
         offset: machine.opcode_offset as u64,
@@ -77,11 +70,17 @@ struct Budget {
 
 impl Budget {
     /// Makes room in a table for `more` entries, if the budget allows.
+    #[inline]
     fn reserve<T>(&mut self, table: &mut Vec<T>, more: usize) -> Result<(), Kind> {
         let needed = table.len().saturating_add(more);
         if needed <= table.capacity() {
             return Ok(());
         }
+        self.grow(table, needed)
+    }
+
+    #[cold]
+    fn grow<T>(&mut self, table: &mut Vec<T>, needed: usize) -> Result<(), Kind> {
         let room = needed.max(table.capacity().saturating_mul(2)).max(64);
         let new = room.saturating_sub(table.capacity());
         let bytes = (new as u64).saturating_mul(size_of::<T>() as u64);
@@ -92,6 +91,7 @@ impl Budget {
         Ok(())
     }
 
+    #[inline]
     fn push<T>(&mut self, table: &mut Vec<T>, value: T) -> Result<(), Kind> {
         if table.len() == table.capacity() {
             self.reserve(table, 1)?;
@@ -297,22 +297,6 @@ impl<'b> Machine<'b> {
                 let start = self.pop_mark("ADDITEMS")?;
                 self.append(start, "ADDITEMS")
             }
-            b'l' => {
-                let start = self.pop_mark("LIST")?;
-                let container = self.container_of(start)?;
-                self.push_node(Node::List(container))
-            }
-            b'd' => {
-                let start = self.pop_mark("DICT")?;
-                self.even(start, "DICT")?;
-                let container = self.container_of(start)?;
-                self.push_node(Node::Dict(container))
-            }
-            b'\x91' => {
-                let start = self.pop_mark("FROZENSET")?;
-                let run = self.run_of(start)?;
-                self.push_node(Node::FrozenSet(run))
-            }
             b'c' => self.global_of_lines(),
             b'\x93' => self.stack_global(),
             b'b' => self.build(),
@@ -324,12 +308,9 @@ impl<'b> Machine<'b> {
         }
     }
 
-    /// Opcodes that bring a plain value, or steer the machine.
+    /// Opcodes that bring a string, bytes or a large integer.
     fn data_step(&mut self, opcode: u8) -> Result<(), Kind> {
         match opcode {
-            b'\x80' => self.proto(),
-            // Frames only say how far a reader may buffer.
-            b'\x95' => self.array::<8>("FRAME").map(|_| ()),
             b'\x8d' => {
                 let length = self.u64("BINUNICODE8")?;
                 self.string(length, "BINUNICODE8")
@@ -367,11 +348,29 @@ impl<'b> Machine<'b> {
                 let length = self.length_i32("LONG4")?;
                 self.long(length, "LONG4")
             }
+            _ => self.text_step(opcode),
+        }
+    }
+
+    /// Opcodes of protocol 0, whose operands are lines of text.
+    fn text_step(&mut self, opcode: u8) -> Result<(), Kind> {
+        match opcode {
             b'I' => self.int_line(),
             b'L' => self.long_line(),
             b'F' => self.float_line(),
             b'S' => self.string_line(),
             b'V' => self.unicode_line(),
+            b'l' => {
+                let start = self.pop_mark("LIST")?;
+                let container = self.container_of(start)?;
+                self.push_node(Node::List(container))
+            }
+            b'd' => {
+                let start = self.pop_mark("DICT")?;
+                self.even(start, "DICT")?;
+                let container = self.container_of(start)?;
+                self.push_node(Node::Dict(container))
+            }
             b'p' => {
                 let index = self.index_line()?;
                 self.put(index)
@@ -384,6 +383,21 @@ impl<'b> Machine<'b> {
                 let line = self.line_span()?;
                 let id = self.add(Node::Str(line))?;
                 self.push_node(Node::Persistent(id))
+            }
+            _ => self.steering_step(opcode),
+        }
+    }
+
+    /// Opcodes that move values on the stack, or say something about the pickle itself.
+    fn steering_step(&mut self, opcode: u8) -> Result<(), Kind> {
+        match opcode {
+            b'\x80' => self.proto(),
+            // Frames only say how far a reader may buffer.
+            b'\x95' => self.array::<8>("FRAME").map(|_| ()),
+            b'\x91' => {
+                let start = self.pop_mark("FROZENSET")?;
+                let run = self.run_of(start)?;
+                self.push_node(Node::FrozenSet(run))
             }
             b'0' => {
                 if self.marks.last() == Some(&self.stack.len()) {

@@ -4,6 +4,7 @@ use super::super::{Container, ContainerId, Kind, Node, NodeId, Run};
 use super::{EMPTY_TUPLE, Machine, NONE, small_int};
 
 impl Machine<'_> {
+    #[inline]
     pub(super) fn add(&mut self, node: Node) -> Result<NodeId, Kind> {
         let id = u32::try_from(self.nodes.len()).map_err(|_| Kind::Memory {
             limit_bytes: self.budget.limit,
@@ -12,15 +13,18 @@ impl Machine<'_> {
         Ok(NodeId(id))
     }
 
+    #[inline]
     pub(super) fn push_node(&mut self, node: Node) -> Result<(), Kind> {
         let id = self.add(node)?;
         self.push(id)
     }
 
+    #[inline]
     pub(super) fn node(&self, id: NodeId) -> Node {
         self.nodes.get(id.index()).copied().unwrap_or(Node::None)
     }
 
+    #[inline]
     pub(super) fn int(&mut self, value: i64) -> Result<(), Kind> {
         match u8::try_from(value) {
             Ok(small) => self.push(small_int(small)),
@@ -28,6 +32,7 @@ impl Machine<'_> {
         }
     }
 
+    #[inline]
     pub(super) fn string(&mut self, length: u64, what: &'static str) -> Result<(), Kind> {
         let span = self.take(length, what)?;
         self.push_node(Node::Str(span))
@@ -58,6 +63,7 @@ impl Machine<'_> {
         self.push_node(Node::Long(span))
     }
 
+    #[inline]
     pub(super) fn tuple(&mut self, start: usize) -> Result<(), Kind> {
         if self.stack.len() == start {
             return self.push(EMPTY_TUPLE);
@@ -66,6 +72,7 @@ impl Machine<'_> {
         self.push_node(Node::Tuple(run))
     }
 
+    #[inline]
     pub(super) fn short_tuple(&mut self, count: usize, opcode: &'static str) -> Result<(), Kind> {
         let start = self.height_below(count, opcode)?;
         let run = self.run_of(start)?;
@@ -73,6 +80,7 @@ impl Machine<'_> {
     }
 
     /// Moves the stack's values from a height on into the item table.
+    #[inline]
     pub(super) fn run_of(&mut self, start: usize) -> Result<Run, Kind> {
         let values = self.stack.get(start..).unwrap_or(&[]);
         let (first, len) = (self.items.len(), values.len());

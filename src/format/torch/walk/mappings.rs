@@ -55,13 +55,15 @@ impl Walk<'_, '_, '_> {
     /// Whether a dictionary is what an optimizer's `state_dict()` gives.
     pub(super) fn is_optimizer(&self, pairs: &[NodeId]) -> bool {
         let pickle = self.graph.pickle;
-        let has = |name: &str| {
-            pairs.chunks_exact(2).any(|pair| {
-                pair.first()
-                    .is_some_and(|k| pickle.str_bytes(*k) == Some(name.as_bytes()))
-            })
-        };
-        has("state") && has("param_groups")
+        let (mut state, mut groups) = (false, false);
+        for key in pairs.iter().step_by(2) {
+            match pickle.str_bytes(*key) {
+                Some(b"state") => state = true,
+                Some(b"param_groups") => groups = true,
+                _ => {}
+            }
+        }
+        state && groups
     }
 
     pub(super) fn mapping(&mut self, node: NodeId, pairs: &[NodeId], place: Place) {

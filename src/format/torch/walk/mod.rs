@@ -30,7 +30,7 @@ enum Label {
     /// A place in a list or tuple.
     Index(usize),
     /// A name of our own.
-    Name(String),
+    Name(Box<str>),
     /// Nothing.
     None,
 }

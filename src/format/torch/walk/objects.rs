@@ -71,7 +71,7 @@ impl Walk<'_, '_, '_> {
         for (index, arg) in args.iter().enumerate() {
             if self.may_hold(*arg) {
                 children.push(Child {
-                    label: Label::Name(format!("__args__.{index}")),
+                    label: Label::Name(format!("__args__.{index}").into()),
                     node: *arg,
                     place,
                 });
@@ -110,7 +110,7 @@ impl Walk<'_, '_, '_> {
             }
             Node::Tuple(_) | Node::List(_) => self.indexed(pickle.items(state), place),
             _ if self.may_hold(state) => vec![Child {
-                label: Label::Name("__state__".to_owned()),
+                label: Label::Name("__state__".into()),
                 node: state,
                 place,
             }],
@@ -138,14 +138,6 @@ impl Walk<'_, '_, '_> {
         if place == Place::Attribute && !self.seen_attributes.insert(node) {
             return;
         }
-        let pickle = self.graph.pickle;
-        let named = |own: Place| {
-            if place == Place::Attribute {
-                Place::Attribute
-            } else {
-                own
-            }
-        };
         if place != Place::Attribute {
             self.seen_attributes.insert(node);
             self.at.rows.modules.push(Module {
@@ -153,47 +145,45 @@ impl Walk<'_, '_, '_> {
                 class: self.class_name(class),
             });
         }
+        let children = self.module_children(state, place);
+        self.enter(node, children);
+    }
+
+    /// What a module's state holds: parameters, buffers and modules by their names, everything else as attributes.
+    fn module_children(&self, state: NodeId, place: Place) -> Vec<Child> {
+        let pickle = self.graph.pickle;
         let transient: Vec<&[u8]> = pickle
             .get(state, "_non_persistent_buffers_set")
             .map_or(Vec::new(), |set| self.strings_of_set(set));
+        let is_transient = |name| {
+            let name = pickle.str_bytes(name);
+            name.is_some_and(|name| transient.contains(&name))
+        };
         let mut children = Vec::new();
+        let mut add = |key, node, place| {
+            if self.may_hold(node) {
+                let label = Label::Key(key);
+                children.push(Child { label, node, place });
+            }
+        };
         for (key, value) in pickle.entries(pickle.pairs(state)) {
-            let (own, dict) = match pickle.str_bytes(key) {
-                Some(b"_parameters") => (Place::Parameter, true),
-                Some(b"_buffers") => (Place::Buffer, true),
-                Some(b"_modules") => (Place::Modules, true),
-                _ => (Place::Attribute, false),
+            let own = match pickle.str_bytes(key) {
+                Some(b"_parameters") => Some(Place::Parameter),
+                Some(b"_buffers") => Some(Place::Buffer),
+                Some(b"_modules") => Some(Place::Modules),
+                _ => None,
             };
-            let pairs = if dict {
-                self.mapping_entries(value)
-            } else {
-                None
-            };
-            let Some(pairs) = pairs else {
-                if self.may_hold(value) {
-                    children.push(Child {
-                        label: Label::Key(key),
-                        node: value,
-                        place: Place::Attribute,
-                    });
-                }
+            let Some((own, pairs)) = own.zip(self.mapping_entries(value)) else {
+                add(key, value, Place::Attribute);
                 continue;
             };
             for (name, entry) in pairs {
-                let transient = own == Place::Buffer
-                    && pickle
-                        .str_bytes(name)
-                        .is_some_and(|n| transient.contains(&n));
-                if self.may_hold(entry) {
-                    children.push(Child {
-                        label: Label::Key(name),
-                        node: entry,
-                        place: named(if transient { Place::Attribute } else { own }),
-                    });
-                }
+                let unsaved = own == Place::Buffer && is_transient(name);
+                let attribute = unsaved || place == Place::Attribute;
+                add(name, entry, if attribute { Place::Attribute } else { own });
             }
         }
-        self.enter(node, children);
+        children
     }
 
     pub(super) fn mapping_entries(&self, node: NodeId) -> Option<Vec<(NodeId, NodeId)>> {
@@ -272,7 +262,7 @@ impl Walk<'_, '_, '_> {
                     }
                     let attribute = info.state_attributes.iter().find(|(i, _)| *i == index);
                     let (label, place) = match attribute {
-                        Some((_, name)) => (Label::Name(name.clone()), place_of(name)),
+                        Some((_, name)) => (Label::Name(name.as_str().into()), place_of(name)),
                         None => (Label::Index(index), Place::Modules),
                     };
                     children.push(Child {

@@ -174,7 +174,7 @@ impl Walk<'_, '_, '_> {
     ) -> Result<(), FormatError> {
         let (path_len, segments) = (self.path.len(), self.segments);
         for (name, node) in parts {
-            self.push_label(&Label::Name(name.to_owned()));
+            self.push_label(&Label::Name(name.into()));
             let (known, args) = self.inner_call(node)?;
             let built = self.unwrapped(known, args, &mut Wrap::default())?;
             let Built::View(view, _) = built else {
