@@ -38,7 +38,7 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
     let (verdict, look) = verdict_text(estimate, units);
     let mut facts = vec![Fact::new("GPU", verdict, look)];
     if let Some((text, look)) = eager_text(estimate, units) {
-        facts.push(Fact::new("As Python", text, look));
+        facts.push(Fact::new("Eager", text, look));
     }
     if let Some(text) = fits_text(estimate, units) {
         let look = match estimate.fits {

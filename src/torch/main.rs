@@ -16,7 +16,9 @@ mod process;
 mod record;
 mod run;
 mod sandbox;
+mod session;
 mod signature;
+mod target;
 mod train;
 mod weights;
 

@@ -8,20 +8,19 @@ use inspect_checkpoint::engine::protocol::{
     BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Lifetimes, Message, Mode,
     ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
-use inspect_checkpoint::trace::{
-    AllocatorStats, Category, Event, Header, PhaseName, Reads, Stat, TRACE_VERSION, TensorRef,
-};
+use inspect_checkpoint::trace::{Category, Event, Header, PhaseName, Reads, TRACE_VERSION};
 use tch::Tensor;
 
 use crate::dtype;
 use crate::failure::Failure;
 use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
-use crate::inputs::{self, Chosen, Place};
+use crate::inputs;
 use crate::output::Output;
 use crate::process;
-use crate::record::{Decoder, Malformed};
 use crate::sandbox::{self, Needs};
+use crate::session::Session;
 use crate::signature::Method;
+use crate::target::Target;
 use crate::train;
 use crate::weights;
 
@@ -192,222 +191,6 @@ fn load(file: &std::path::Path, device: &str, skip_data: bool) -> Result<Module,
     Module::load(path, device, skip_data).map_err(|error| Failure::torch(FailureKind::Load, &error))
 }
 
-/// What a run needs to know of its device.
-#[derive(Debug, Clone, Copy)]
-struct Target {
-    device: Device,
-    place: Place,
-}
-
-impl Target {
-    fn open(device: Device) -> Result<Target, Failure> {
-        let place = match device {
-            Device::Cpu => Place {
-                device: tch::Device::Cpu,
-                computes: true,
-            },
-            Device::Cuda(0) => Place {
-                device: tch::Device::Cuda(0),
-                computes: true,
-            },
-            Device::Cuda(index) => {
-                return Err(Failure::new(
-                    FailureKind::Unsupported,
-                    format!(
-                        "only the first visible GPU can be measured, not number {index}: set CUDA_VISIBLE_DEVICES"
-                    ),
-                ));
-            }
-            Device::CudaSim => Place {
-                device: tch::Device::Cuda(0),
-                computes: false,
-            },
-        };
-        if device == Device::CudaSim && !ffi::simulated::loaded() {
-            return Err(Failure::new(
-                FailureKind::Unsupported,
-                "the engine was not started on the simulated CUDA device",
-            ));
-        }
-        if device != Device::Cpu {
-            let unsupported = |message: String| Failure::new(FailureKind::Unsupported, message);
-            match ffi::open_cuda()
-                .map_err(|error| Failure::torch(FailureKind::Unsupported, &error))?
-            {
-                None => {
-                    return Err(unsupported(
-                        "this libtorch was built without CUDA".to_owned(),
-                    ));
-                }
-                Some(0) => {
-                    return Err(unsupported(format!("libtorch finds no GPU for `{device}`")));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(Target { device, place })
-    }
-
-    fn on_cuda(&self) -> bool {
-        self.device != Device::Cpu
-    }
-
-    fn torch_name(&self) -> &'static str {
-        if self.on_cuda() { "cuda" } else { "cpu" }
-    }
-}
-
-/// A run in progress: where its events go.
-pub(crate) struct Session<'a> {
-    output: &'a mut Stdout,
-    decoder: Decoder,
-    target: Target,
-}
-
-impl From<Malformed> for Failure {
-    fn from(error: Malformed) -> Self {
-        Failure::new(FailureKind::Internal, error.to_string())
-    }
-}
-
-impl Session<'_> {
-    /// Writes what was recorded since the last time.
-    fn flush(&mut self) -> Result<(), Failure> {
-        let (decoder, output) = (&mut self.decoder, &mut *self.output);
-        recording::drain(|words| {
-            decoder.decode(words, |event| output.event(&event).map_err(Failure::from))
-        })?
-    }
-
-    /// Runs `body` as a phase: its events between a `phase` and a `phase_end`, also when it fails.
-    pub(crate) fn phase<T>(
-        &mut self,
-        name: PhaseName,
-        step: Option<u32>,
-        body: impl FnOnce(&mut Self) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let stage = step.map_or_else(
-            || name.name().to_owned(),
-            |step| format!("{}, step {step}", name.name()),
-        );
-        self.output.progress(&stage)?;
-        self.flush()?;
-        let before = if self.target.on_cuda() {
-            cuda::reset_peaks()?;
-            Some(cuda::stats()?)
-        } else {
-            None
-        };
-        self.output.event(&Event::Phase {
-            t: recording::now(),
-            name,
-            step,
-        })?;
-        let watch = self.target.device == Device::CudaSim
-            && matches!(name, PhaseName::Forward | PhaseName::Backward);
-        if watch {
-            ffi::simulated::watch_reads(true)?;
-        }
-        let result = body(self);
-        if watch {
-            ffi::simulated::watch_reads(false)?;
-        }
-        let t = recording::now();
-        self.flush()?;
-        let stats = match before {
-            Some(before) => Some(difference(&before, &cuda::stats()?)),
-            None => None,
-        };
-        self.output.event(&Event::PhaseEnd { t, stats })?;
-        result
-    }
-
-    /// Whether values are computed where reading them costs nothing.
-    pub(crate) fn computes_on_host(&self) -> bool {
-        self.target.device == Device::Cpu
-    }
-
-    /// Says what the memory of a tensor is for; tensors elsewhere than on the recorded device have none of it.
-    pub(crate) fn label(
-        &mut self,
-        tensor: &Tensor,
-        category: Category,
-        name: &str,
-    ) -> Result<(), Failure> {
-        let found = recording::tensor_ref(tensor)?;
-        self.flush()?;
-        if let Some(TensorRef {
-            sig,
-            alloc: Some(id),
-        }) = found
-        {
-            self.output.event(&Event::Label {
-                id,
-                sig: Some(sig),
-                category,
-                name: name.to_owned(),
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl Session<'_> {
-    /// Says what the method is called with.
-    fn arguments(&mut self, method: &Method, chosen: &Chosen) -> Result<(), Failure> {
-        for (index, (argument, given)) in method.arguments.iter().zip(&chosen.given).enumerate() {
-            let mut tensors = Vec::new();
-            for (place, tensor) in chosen.values.tensors_of(index)? {
-                let name = match place.as_str() {
-                    "" => argument.name.clone(),
-                    place => format!("{}.{place}", argument.name),
-                };
-                self.label(&tensor, Category::Inputs, &name)?;
-                if let Some(found) = recording::tensor_ref(&tensor)? {
-                    tensors.push((place, found));
-                }
-            }
-            self.flush()?;
-            self.output.event(&Event::Argument {
-                name: argument.name.clone(),
-                ty: argument.ty.clone(),
-                value: chosen.values.text(index)?,
-                given: *given,
-                tensors,
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Says what the method returned.
-    pub(crate) fn outputs(&mut self, values: &Values) -> Result<(), Failure> {
-        for (path, tensor) in values.tensors()? {
-            let found = recording::tensor_ref(&tensor)?;
-            self.flush()?;
-            if let Some(tensor) = found {
-                self.output.event(&Event::Output { path, tensor })?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn difference(before: &cuda::Stats, after: &cuda::Stats) -> AllocatorStats {
-    let stat = |before: cuda::Stat, after: cuda::Stat| Stat {
-        current: after.current,
-        peak: after.peak,
-        start: before.current,
-    };
-    AllocatorStats {
-        requested_bytes: stat(before.requested, after.requested),
-        allocated_bytes: stat(before.allocated, after.allocated),
-        active_bytes: stat(before.active, after.active),
-        reserved_bytes: stat(before.reserved, after.reserved),
-        num_alloc_retries: after.retries,
-        num_ooms: after.ooms,
-    }
-}
-
 fn run_task(
     output: &mut Stdout,
     run: &RunRequest,
@@ -427,11 +210,7 @@ fn run_task(
         method: run.method.clone(),
         alloc_conf: run.alloc_conf.clone(),
     }))?;
-    let mut session = Session {
-        output,
-        decoder: Decoder::default(),
-        target,
-    };
+    let mut session = Session::new(output, target);
     for read in &run.read_backs {
         ffi::simulated::add_read_back(read)?;
     }

@@ -25,7 +25,8 @@ use crate::dtype;
 use crate::failure::Failure;
 use crate::ffi::{self, NamedTensor, TorchError, Value, Values, call_op, recording};
 use crate::optim::{Optimizer, Parameter};
-use crate::run::{Call, Session};
+use crate::run::Call;
+use crate::session::Session;
 
 /// What a training run was asked for.
 #[derive(Debug, Clone, Copy)]

@@ -13,6 +13,7 @@ use std::fmt;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap, SerializeTuple};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smallvec::{SmallVec, smallvec};
 
 /// A tensor seen by an operator: its metadata and its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,8 @@ pub enum Arg {
 impl Arg {
     /// The tensors in it, in order.
     pub fn tensors(&self) -> impl Iterator<Item = TensorRef> + '_ {
-        let mut pending = vec![self];
+        // Most arguments are no lists: nothing is allocated for them.
+        let mut pending: SmallVec<[&Arg; 4]> = smallvec![self];
         std::iter::from_fn(move || {
             while let Some(arg) = pending.pop() {
                 match arg {

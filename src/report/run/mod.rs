@@ -41,9 +41,17 @@ impl<'a> RunAnalysis<'a> {
     /// Analyses a trace. `declared` names modules with their classes, called or not, where they are known.
     #[must_use]
     pub fn new(trace: &'a Trace, declared: &[(&'a str, &'a str)]) -> Self {
-        let index = RunIndex::new(trace);
-        let flops = Flops::of(&index);
-        let memory = MemoryTimeline::of(trace);
+        // Two walks over hundreds of thousands of events that know nothing of each other.
+        let (memory, index, flops) = std::thread::scope(|scope| {
+            let memory = scope.spawn(|| MemoryTimeline::of(trace));
+            let index = RunIndex::new(trace);
+            let flops = Flops::of(&index);
+            // A panic there is a panic here.
+            let memory = memory
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (memory, index, flops)
+        });
         let tree = ModuleTree::new(&index, &flops, &memory, declared);
         RunAnalysis {
             index,
