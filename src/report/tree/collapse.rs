@@ -44,9 +44,9 @@ impl<'a> Groups<'a> {
     fn add(&mut self, prefix: &'a str, numbers: &[u64]) -> u32 {
         // A layer has few groups, and the layer before had the same.
         let known = self.groups.iter().rev().take(4);
-        let known = known.zip(1..).find(|(group, _)| {
-            group.prefix == prefix && group.numbers == numbers
-        });
+        let known = known
+            .zip(1..)
+            .find(|(group, _)| group.prefix == prefix && group.numbers == numbers);
         let back = known.map_or(0, |(_, back)| back);
         let place = self.groups.len() - back;
         if back == 0 {
@@ -122,6 +122,8 @@ struct Kinds<'a> {
     hasher: foldhash::fast::RandomState,
     /// The last name without children: mostly the next is the same.
     last: Option<(OwnKind<'a>, u32)>,
+    /// The kinds of the last names with children: the modules of a layer are those of the layer before.
+    recent: [u32; 4],
 }
 
 /// Siblings that are one, while they are looked for.
@@ -143,6 +145,7 @@ impl<'a> Names<'_, 'a> {
             of: vec![0; self.names.len()],
             hasher: foldhash::fast::RandomState::default(),
             last: None,
+            recent: [NONE; 4],
         };
         let mut scratch = Scratch::default();
         for id in (0..u32::try_from(self.names.len()).unwrap_or(NONE)).rev() {
@@ -280,6 +283,10 @@ impl<'a> Kinds<'a> {
         {
             return kind;
         }
+        let mut recent = self.recent.iter().filter(|_| !alone).copied();
+        if let Some(kind) = recent.find(|kind| self.is(names, name, &own, *kind)) {
+            return kind;
+        }
         let hash = self.hash(names, name, &own);
         let newest = self.by_hash.get(&hash).copied().unwrap_or(NONE);
         let mut kind = newest;
@@ -299,6 +306,9 @@ impl<'a> Kinds<'a> {
         }
         if alone {
             self.last = Some((own, kind));
+        } else {
+            self.recent.rotate_right(1);
+            self.recent[0] = kind;
         }
         kind
     }
