@@ -1,5 +1,7 @@
 //! Files of more than 4 GiB, nearly all of it a hole that takes up no room on the disk.
 
+#![allow(clippy::unwrap_used, reason = "a test program")]
+
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 

@@ -18,7 +18,7 @@ use super::super::pickle::{Pickle, cut, parse_with_budget};
 use super::super::zip::{Archive, Member, canonical_number};
 use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
-use super::records::{Record, has_extension, is_pickle_name, looks_like_pickle};
+use super::records::{Offsets, Record, has_extension, is_pickle_name, looks_like_pickle};
 use super::rows::{Place, Rows};
 use super::script::Classes;
 use super::security::{Reach, Watch};
@@ -26,7 +26,7 @@ use super::storage::{Declared, Records, StorageTable};
 use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, Storage, StorageData,
+    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageData,
     StorageParts, Verdict,
 };
 
@@ -524,37 +524,6 @@ impl<'a> TorchArchive<'a> {
             Err(source) if own => Err(super::pickle_error(&cut(shown), source)),
             Err(_) => Ok(()),
         }
-    }
-}
-
-/// Where storages start in the file, in order.
-struct Offsets {
-    sorted: Vec<u64>,
-    /// Past the one that was found last: the next is mostly the one behind it.
-    next: usize,
-}
-
-impl Offsets {
-    fn of(storages: &[Storage]) -> Offsets {
-        let mut sorted: Vec<u64> = Vec::with_capacity(storages.len());
-        sorted.extend(storages.iter().filter_map(|storage| match storage.data() {
-            StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
-            StorageData::Text | StorageData::Absent => None,
-        }));
-        sorted.sort_unstable();
-        Offsets { sorted, next: 0 }
-    }
-
-    fn contains(&mut self, offset: u64) -> bool {
-        let place = if self.sorted.get(self.next) == Some(&offset) {
-            Ok(self.next)
-        } else {
-            self.sorted.binary_search(&offset)
-        };
-        if let Ok(place) = place {
-            self.next = place.saturating_add(1);
-        }
-        place.is_ok()
     }
 }
 

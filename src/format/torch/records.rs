@@ -1,4 +1,6 @@
-//! What the records of an archive are, by their names.
+//! What the records of an archive are, by their names, and which of them storages use.
+
+use crate::checkpoint::{Storage, StorageData};
 
 /// What a record is to the sizes of a file.
 pub(super) enum Record {
@@ -47,4 +49,36 @@ pub(super) fn has_extension(name: &str, extensions: &[&str]) -> bool {
 /// The start of a pickle of protocol 2 to 5.
 pub(super) fn looks_like_pickle(contents: &[u8]) -> bool {
     matches!(contents.get(..2), Some([0x80, 2..=5]))
+}
+
+/// Where storages start in the file, in order.
+pub(super) struct Offsets {
+    sorted: Vec<u64>,
+    /// Past the one that was found last: the next is mostly the one behind it.
+    next: usize,
+}
+
+impl Offsets {
+    pub(super) fn of(storages: &[Storage]) -> Offsets {
+        let mut sorted: Vec<u64> = Vec::with_capacity(storages.len());
+        sorted.extend(storages.iter().filter_map(|storage| match storage.data() {
+            StorageData::Raw { offset } | StorageData::Deflated { offset } => Some(offset),
+            StorageData::Text | StorageData::Absent => None,
+        }));
+        sorted.sort_unstable();
+        Offsets { sorted, next: 0 }
+    }
+
+    /// Whether a storage starts at this byte.
+    pub(super) fn contains(&mut self, offset: u64) -> bool {
+        let place = if self.sorted.get(self.next) == Some(&offset) {
+            Ok(self.next)
+        } else {
+            self.sorted.binary_search(&offset)
+        };
+        if let Ok(place) = place {
+            self.next = place.saturating_add(1);
+        }
+        place.is_ok()
+    }
 }

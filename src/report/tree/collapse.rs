@@ -115,13 +115,15 @@ struct Kind {
 
 /// Kinds found so far.
 struct Kinds<'a> {
-    kinds: Vec<Kind>,
+    found: Vec<Kind>,
     by_hash: FastMap<u64, u32>,
     /// The kind of every name, where it is known already.
     of: Vec<u32>,
     hasher: foldhash::fast::RandomState,
     /// The last name without children: mostly the next is the same.
     last: Option<(OwnKind<'a>, u32)>,
+    /// The kinds of the last names with children: the modules of a layer are those of the layer before.
+    recent: [u32; 4],
 }
 
 /// Siblings that are one, while they are looked for.
@@ -138,14 +140,15 @@ impl<'a> Names<'_, 'a> {
     /// Puts siblings that differ only in their number into one name.
     pub(super) fn collapse(&mut self) {
         let mut kinds = Kinds {
-            kinds: Vec::new(),
+            found: Vec::new(),
             by_hash: FastMap::default(),
-            of: vec![0; self.names.len()],
+            of: vec![0; self.parts.len()],
             hasher: foldhash::fast::RandomState::default(),
             last: None,
+            recent: [NONE; 4],
         };
         let mut scratch = Scratch::default();
-        for id in (0..u32::try_from(self.names.len()).unwrap_or(NONE)).rev() {
+        for id in (0..u32::try_from(self.parts.len()).unwrap_or(NONE)).rev() {
             if self.get(id).is_some_and(|name| name.children > 1) {
                 self.join_children(id, &kinds.of, &mut scratch);
             }
@@ -180,15 +183,15 @@ impl<'a> Names<'_, 'a> {
             if scratch.numbers.len() > 1 {
                 group = self.groups.add(siblings.prefix, &scratch.numbers);
             }
-            if let Some(name) = self.names.get_mut(place(siblings.first)) {
+            if let Some(name) = self.parts.get_mut(place(siblings.first)) {
                 (name.group, name.next) = (group, NONE);
             }
-            if let Some(name) = self.names.get_mut(place(before)) {
+            if let Some(name) = self.parts.get_mut(place(before)) {
                 name.next = siblings.first;
             }
             before = siblings.first;
         }
-        if let Some(parent) = self.names.get_mut(place(id)) {
+        if let Some(parent) = self.parts.get_mut(place(id)) {
             parent.children = u32::try_from(scratch.siblings.len()).unwrap_or(NONE);
         }
     }
@@ -280,18 +283,22 @@ impl<'a> Kinds<'a> {
         {
             return kind;
         }
+        let mut recent = self.recent.iter().filter(|_| !alone).copied();
+        if let Some(kind) = recent.find(|kind| self.is(names, name, &own, *kind)) {
+            return kind;
+        }
         let hash = self.hash(names, name, &own);
         let newest = self.by_hash.get(&hash).copied().unwrap_or(NONE);
         let mut kind = newest;
-        while let Some(known) = self.kinds.get(place(kind)) {
+        while let Some(known) = self.found.get(place(kind)) {
             if self.is(names, name, &own, kind) {
                 break;
             }
             kind = known.same_hash;
         }
         if kind == NONE {
-            kind = u32::try_from(self.kinds.len()).unwrap_or(NONE);
-            self.kinds.push(Kind {
+            kind = u32::try_from(self.found.len()).unwrap_or(NONE);
+            self.found.push(Kind {
                 first: id,
                 same_hash: newest,
             });
@@ -299,13 +306,16 @@ impl<'a> Kinds<'a> {
         }
         if alone {
             self.last = Some((own, kind));
+        } else {
+            self.recent.rotate_right(1);
+            self.recent[0] = kind;
         }
         kind
     }
 
     /// Whether a name is of a kind.
     fn is(&self, names: &Names<'_, 'a>, name: &Name<'a>, own: &OwnKind<'a>, kind: u32) -> bool {
-        let first = self.kinds.get(place(kind));
+        let first = self.found.get(place(kind));
         let Some(first) = first.and_then(|kind| names.get(kind.first)) else {
             return false;
         };

@@ -54,7 +54,7 @@ impl<'a> Name<'a> {
 /// All names. A name comes behind its parent, and the children of one parent are linked in file order.
 #[derive(Debug)]
 pub(super) struct Names<'t, 'a> {
-    pub(super) names: Vec<Name<'a>>,
+    pub(super) parts: Vec<Name<'a>>,
     leaves: &'t [Leaf<'a>],
     abouts: Vec<About<'a>>,
     pub(super) groups: Groups<'a>,
@@ -75,13 +75,13 @@ impl<'t, 'a> Names<'t, 'a> {
     /// The names of these tensors.
     pub(super) fn new(leaves: &'t [Leaf<'a>], abouts: &FastMap<&'a str, About<'a>>) -> Self {
         let mut names = Names {
-            names: vec![Name::new("")],
+            parts: vec![Name::new("")],
             leaves,
             abouts: Vec::new(),
             groups: Groups::default(),
         };
         // Two in three names are modules'. Memory that is not used in the end is never touched.
-        names.names.reserve(leaves.len().saturating_mul(3));
+        names.parts.reserve(leaves.len().saturating_mul(3));
         let mut reader = Reader {
             last: "",
             open: Vec::new(),
@@ -89,7 +89,7 @@ impl<'t, 'a> Names<'t, 'a> {
         };
         for (leaf, one) in leaves.iter().enumerate() {
             let id = reader.read(one.tensor.name(), &mut names, abouts);
-            if let Some(name) = names.names.get_mut(place(id)) {
+            if let Some(name) = names.parts.get_mut(place(id)) {
                 name.leaf = number(leaf);
             }
         }
@@ -106,7 +106,7 @@ impl<'t, 'a> Names<'t, 'a> {
     }
 
     pub(super) fn get(&self, id: NameId) -> Option<&Name<'a>> {
-        self.names.get(place(id))
+        self.parts.get(place(id))
     }
 
     /// The children of a name, in order.
@@ -121,16 +121,16 @@ impl<'t, 'a> Names<'t, 'a> {
     }
 
     fn push(&mut self, parent: NameId, name: Name<'a>) -> NameId {
-        let id = number(self.names.len());
-        self.names.push(name);
-        let Some(above) = self.names.get_mut(place(parent)) else {
+        let id = number(self.parts.len());
+        self.parts.push(name);
+        let Some(above) = self.parts.get_mut(place(parent)) else {
             return id;
         };
         above.children += 1;
         let before = std::mem::replace(&mut above.last_child, id);
         if before == NONE {
             above.first_child = id;
-        } else if let Some(before) = self.names.get_mut(place(before)) {
+        } else if let Some(before) = self.parts.get_mut(place(before)) {
             before.next = id;
         }
         id
