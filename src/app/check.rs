@@ -21,6 +21,9 @@ use crate::ui::{Target, Ui};
 /// Set to `true` by the runner of GitHub Actions.
 const GITHUB: &str = "GITHUB_ACTIONS";
 
+/// Findings that say why an estimate is not the best there is.
+const ESTIMATE_CODES: [&str; 2] = ["estimate-from-cpu", "no-estimate"];
+
 /// Checks every file and reports what came of it.
 pub(super) fn check(command: &CheckCommand, context: &Context) -> Result<Exit, Failure> {
     command.target.check()?;
@@ -113,6 +116,10 @@ impl Gate<'_> {
     /// Writes a baseline, and checks the file against it: absolute limits and denied findings still count.
     fn update(&mut self, file: &Path, path: &Path, options: &RunOptions) -> Result<(), Failure> {
         let examined = self.examine(file, options)?;
+        // What must not be loaded is nothing to agree with.
+        if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
+            return Err(failure);
+        }
         // What has no run must not become a baseline of one.
         if let Some(failure) = examined
             .failure
@@ -205,11 +212,22 @@ impl Gate<'_> {
             Ok(examined) => self.judge(file, examined, options, baseline, budget, rules),
             Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
             Err(failure) => {
-                failure.show(&self.context.ui);
-                self.worst = self.worst.max(failure.exit);
+                let against = baseline.map(|(_, path)| path.display().to_string());
+                self.not_checked(file, against.as_deref().or(budget), &failure);
                 Ok(())
             }
         }
+    }
+
+    /// A file that could not be read or run, told on stderr and in the report.
+    fn not_checked(&mut self, file: &Path, against: Option<&str>, failure: &Failure) {
+        failure.show(&self.context.ui);
+        self.worst = self.worst.max(failure.exit);
+        self.report.files.push(FileCheck::not_checked(
+            file.display().to_string(),
+            against.map(str::to_owned),
+            failure.one_line(),
+        ));
     }
 
     fn examine(&self, file: &Path, options: &RunOptions) -> Result<Examined, Failure> {
@@ -249,35 +267,36 @@ impl Gate<'_> {
         budget: Option<&str>,
         rules: &Rules,
     ) -> Result<(), Failure> {
+        let path = baseline.map(|(_, path)| path.display().to_string());
+        let against = path.as_deref().or(budget);
         // A run that failed has nothing to compare; a model that does not fit has, and is a finding.
         if let Some(failure) = &examined.failure {
-            self.worst = self.worst.max(failure.exit);
-            failure.show(&self.context.ui);
             if failure.exit != Exit::NO {
+                self.not_checked(file, against, failure);
                 return Ok(());
             }
+            self.worst = self.worst.max(failure.exit);
+            failure.show(&self.context.ui);
         }
         let facts = &examined.facts;
         if let Some((baseline, path)) = baseline {
             baseline.belongs(facts).map_err(|error| {
+                let estimate = matches!(&error, BaselineError::Conditions { what, .. } if what.starts_with("an estimate"));
                 let failure = no_baseline(path, error);
-                match facts
-                    .findings
-                    .iter()
-                    .find(|one| ["estimate-from-cpu", "no-estimate"].contains(&one.code.as_str()))
-                {
+                // Why this run's estimate is another, where that is known.
+                let why = facts.findings.iter().find(|one| ESTIMATE_CODES.contains(&one.code.as_str()));
+                match why.filter(|_| estimate) {
                     Some(finding) => failure.detail(finding.message.clone()),
                     None => failure,
                 }
             })?;
         }
         let scan = self.scan(file, &examined, &rules.deny)?;
-        let path = baseline.map(|(_, path)| path.display().to_string());
         let subject = Subject {
             facts,
             options,
             baseline: baseline.map(|(baseline, _)| baseline),
-            against: path.as_deref().or(budget),
+            against,
         };
         let found = all_findings(facts, scan.as_ref());
         let checked = check_one(subject, rules, found).map_err(|error: RuleError| {

@@ -68,7 +68,8 @@ pub struct KnownTensor {
     pub dtype: Option<String>,
     /// Sizes; unknown, or several tensors.
     pub shape: Option<Vec<u64>>,
-    /// Elements.
+    /// Elements, where no shape says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numel: Option<u64>,
     /// Logical bytes.
     pub bytes: Option<u64>,
@@ -259,7 +260,7 @@ pub(super) fn tensors(facts: &Facts, depth: Option<usize>) -> BTreeMap<String, K
             role: tensor.role.clone(),
             dtype: tensor.dtype.clone(),
             shape: tensor.shape.clone(),
-            numel: tensor.numel,
+            numel: None,
             bytes: tensor.bytes,
         };
         let name = depth.map_or(tensor.name.as_str(), |depth| prefix(&tensor.name, depth));
@@ -274,13 +275,19 @@ pub(super) fn tensors(facts: &Facts, depth: Option<usize>) -> BTreeMap<String, K
 }
 
 impl KnownTensor {
+    fn elements(&self) -> Option<u64> {
+        self.numel
+            .or_else(|| crate::tensor::numel(self.shape.as_deref()?))
+    }
+
     fn add(&mut self, other: &KnownTensor) {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        let numel = sum(self.elements(), other.elements());
         self.shape = None;
         if self.dtype != other.dtype {
             self.dtype = None;
         }
-        self.numel = sum(self.numel, other.numel);
+        self.numel = numel;
         self.bytes = sum(self.bytes, other.bytes);
     }
 }
@@ -294,7 +301,7 @@ pub(super) fn of_known(tensors: &BTreeMap<String, KnownTensor>) -> Vec<TensorFac
         dtype: known.dtype.clone(),
         shape: known.shape.clone(),
         strides: None,
-        numel: known.numel,
+        numel: known.elements(),
         bytes: known.bytes,
         storage: None,
         storage_offset: None,

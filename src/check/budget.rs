@@ -241,7 +241,7 @@ impl Budget {
                 return Err(BudgetError::NoMatch {
                     name: self.name.clone(),
                     pattern: pattern.text.clone(),
-                    folder: folder.to_owned(),
+                    folder: here(folder),
                 });
             }
             files.append(&mut found);
@@ -269,6 +269,15 @@ fn literal_start(pattern: &str) -> PathBuf {
         .collect()
 }
 
+/// A folder as a path that can be opened: an empty one is where the program runs.
+fn here(folder: &Path) -> PathBuf {
+    if folder.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        folder.to_owned()
+    }
+}
+
 /// Files at and below `path` that match; links to folders are not followed.
 fn walk(
     root: &Path,
@@ -277,13 +286,7 @@ fn walk(
     pattern: &Pattern,
     found: &mut Vec<PathBuf>,
 ) -> Result<(), BudgetError> {
-    let folder = root.join(path);
-    // An empty path is the folder that the program runs in.
-    let folder = if folder.as_os_str().is_empty() {
-        PathBuf::from(".")
-    } else {
-        folder
-    };
+    let folder = here(&root.join(path));
     let failed = |source| BudgetError::Folder {
         path: folder.clone(),
         source,

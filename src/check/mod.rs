@@ -118,6 +118,8 @@ pub struct FileCheck {
     pub options: Vec<String>,
     /// What should be known besides, in words.
     pub notes: Vec<String>,
+    /// Why it could not be checked at all; none where it was.
+    pub error: Option<String>,
     /// Every number.
     #[serde(skip)]
     pub checks: Vec<Check>,
@@ -216,9 +218,28 @@ pub fn check(
         checked: checks.len() as u64,
         options: subject.options.arguments(),
         notes,
+        error: None,
         checks,
         findings,
     })
+}
+
+impl FileCheck {
+    /// A file that could not be read or run: it is none that passed.
+    #[must_use]
+    pub fn not_checked(file: String, against: Option<String>, error: String) -> FileCheck {
+        FileCheck {
+            file,
+            against,
+            verdict: Verdict::Fail,
+            checked: 0,
+            options: Vec::new(),
+            notes: Vec::new(),
+            error: Some(error),
+            checks: Vec::new(),
+            findings: Vec::new(),
+        }
+    }
 }
 
 /// What a number that the baseline does not have is compared with.
@@ -274,11 +295,7 @@ fn all_metrics(current: &[Metric], baseline: Option<&Baseline>) -> Vec<Metric> {
             });
         }
     }
-    // Parts stay behind their whole; the sort is stable.
-    all.sort_by_key(|one| {
-        let base = one.name.split('.').next().unwrap_or_default();
-        metrics::CATALOGUE.iter().position(|kind| kind.name == base)
-    });
+    all.sort_by_key(|one| metrics::order(&one.name));
     all
 }
 

@@ -119,14 +119,18 @@ impl RunOptions {
         list
     }
 
-    /// What this says and the other does not, as text for a message.
+    /// All of them as text for a message.
     #[must_use]
     pub fn text(&self) -> String {
         let mut list = self.arguments();
         list.extend(self.measured.then(|| "--measured".to_owned()));
         match list.as_slice() {
             [] => "no run".to_owned(),
-            list => format!("`{}`", list.join(" ").replace("--input=", "--input ")),
+            list => {
+                // As people type them.
+                let typed: Vec<String> = list.iter().map(|one| one.replacen('=', " ", 1)).collect();
+                format!("`{}`", typed.join(" "))
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::baseline::{Baseline, KnownModule, modules, of_known, tensors};
 use crate::diff::metrics::{self, Unit};
-use crate::diff::{Change, Facts, Matching, TensorChange, changes, delta};
+use crate::diff::{Change, Facts, Matching, TensorChange, TensorFacts, TensorSide, changes, delta};
 
 /// Reasons that are given for one number.
 const MOST: usize = 3;
@@ -18,6 +18,8 @@ pub struct Why {
     pub what: String,
     /// How much of the difference it is, in the number's own unit; unknown where nothing was compared.
     pub delta: Option<i64>,
+    /// How large it is, where there is nothing to compare with.
+    pub size: Option<u64>,
     /// In words.
     pub detail: String,
 }
@@ -27,7 +29,15 @@ impl Why {
         Why {
             what: what.to_owned(),
             delta,
+            size: None,
             detail: detail.into(),
+        }
+    }
+
+    fn large(what: &str, size: u64, detail: impl Into<String>) -> Why {
+        Why {
+            size: Some(size),
+            ..Why::new(what, None, detail)
         }
     }
 
@@ -53,7 +63,7 @@ impl<'a> Reasons<'a> {
             let old = Facts::of_tensors(baseline.tensor_facts());
             let new = Facts::of_tensors(of_known(&tensors(facts, baseline.depth)));
             let matching = Matching::of(&old, &new);
-            changes(&old, &new, &matching, &std::collections::HashMap::new())
+            changes(&old, &new, &matching, None)
         });
         Reasons {
             facts,
@@ -105,13 +115,8 @@ impl<'a> Reasons<'a> {
             if unit == Unit::Bytes {
                 return change.delta_bytes;
             }
-            let numel = |shape: &Option<Vec<u64>>| {
-                let shape = shape.as_deref()?;
-                shape
-                    .iter()
-                    .try_fold(1_u64, |product, size| product.checked_mul(*size))
-            };
-            let of = |side: &Option<crate::diff::TensorSide>| {
+            let numel = |shape: &Option<Vec<u64>>| crate::tensor::numel(shape.as_deref()?);
+            let of = |side: &Option<TensorSide>| {
                 side.as_ref().map_or(Some(0), |side| numel(&side.shape))
             };
             Some(delta(of(&change.old)?, of(&change.new)?))
@@ -147,7 +152,7 @@ impl<'a> Reasons<'a> {
             ) {
                 (false, _) => "new",
                 (_, false) => "gone",
-                _ => "changed",
+                _ => "",
             };
             list.push((
                 path.as_str(),
@@ -190,9 +195,9 @@ impl<'a> Reasons<'a> {
         let outputs = self
             .modules(|module| Some(module.activation_bytes))
             .into_iter();
-        list.extend(outputs.take(1).map(|mut why| {
-            why.detail = format!("{}, what it returns", why.detail);
-            why
+        list.extend(outputs.take(1).map(|why| Why {
+            detail: "returned".to_owned(),
+            ..why
         }));
         list
     }
@@ -207,7 +212,6 @@ impl<'a> Reasons<'a> {
 
     /// What is largest now, where there is nothing to compare with.
     fn largest(&self, metric: &str) -> Vec<Why> {
-        let size = |bytes: u64| i64::try_from(bytes).ok();
         let list: Vec<Why> = match metric {
             "flops" | "activation_bytes" => {
                 let of = |module: &KnownModule| match metric {
@@ -227,7 +231,7 @@ impl<'a> Reasons<'a> {
                     .iter()
                     .filter(|(path, _)| !path.is_empty() && !parent(path));
                 modules
-                    .map(|(path, module)| Why::new(path, size(of(module)), "among the largest"))
+                    .map(|(path, module)| Why::large(path, of(module), ""))
                     .collect()
             }
             "peak_requested_bytes" | "peak_allocated_bytes" | "peak_reserved_bytes" => {
@@ -237,34 +241,45 @@ impl<'a> Reasons<'a> {
                 held.filter(|(_, bytes)| *bytes > 0)
                     .map(|(category, bytes)| {
                         let words = format!("{} at the peak", category.replace('_', " "));
-                        Why::new("", size(bytes), words)
+                        Why::large("", bytes, words)
                     })
                     .collect()
             }
-            "file_bytes" | "storage_bytes" | "parameter_bytes" | "parameters" => {
+            "file_bytes" => self.in_file(),
+            "storage_bytes" | "parameter_bytes" | "parameters" => {
                 let only = metric.starts_with("parameter");
-                let tensors = self
-                    .facts
-                    .tensors
-                    .iter()
-                    .filter(|one| !only || one.role == "parameter");
-                let number = |one: &crate::diff::TensorFacts| match metric {
+                let tensors = self.facts.tensors.iter();
+                let tensors = tensors.filter(|one| !only || one.role == "parameter");
+                let number = |one: &TensorFacts| match metric {
                     "parameters" => one.numel,
                     _ => one.bytes,
                 };
                 tensors
-                    .map(|one| Why::new(&one.name, number(one).and_then(size), "among the largest"))
+                    .filter_map(|one| Some(Why::large(&one.name, number(one)?, "")))
                     .collect()
             }
             _ => Vec::new(),
         };
         largest(list)
     }
+
+    /// What storages take up in the file, by their first tensor.
+    fn in_file(&self) -> Vec<Why> {
+        let mut seen = std::collections::HashSet::new();
+        let tensors = self.facts.tensors.iter();
+        let first = tensors.filter(|one| one.storage.is_some_and(|id| seen.insert(id)));
+        first
+            .filter_map(|one| {
+                let storage = self.facts.storage(one.storage?)?;
+                Some(Why::large(&one.name, storage.file_bytes, ""))
+            })
+            .collect()
+    }
 }
 
 fn largest(mut list: Vec<Why>) -> Vec<Why> {
     list.sort_by(|a, b| {
-        let size = |why: &Why| why.delta.map_or(0, i64::unsigned_abs);
+        let size = |why: &Why| why.size.or(why.delta.map(i64::unsigned_abs));
         size(b).cmp(&size(a)).then_with(|| a.what.cmp(&b.what))
     });
     list.truncate(MOST);
@@ -272,7 +287,7 @@ fn largest(mut list: Vec<Why>) -> Vec<Why> {
 }
 
 fn detail(change: &TensorChange) -> String {
-    let text = |side: &crate::diff::TensorSide| {
+    let text = |side: &TensorSide| {
         let shape = side.shape.as_ref().map(|shape| {
             let sizes: Vec<String> = shape.iter().map(u64::to_string).collect();
             if sizes.is_empty() {

@@ -1,12 +1,14 @@
 //! `inspect diff` and `inspect check`: arguments, and what they mean.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 
 use super::raw::{GpuArgs, LimitArgs, RunArgs, SimArgs, SpecArgs, UnitsArg};
 use super::resolve::{EngineLimits, count, target, units};
-use crate::check::{Deny, Limit, RunOptions, Tolerance};
+use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
+use crate::diff::metrics::CATALOGUE;
 use crate::engine::protocol::{Argument, Device, InputValue};
 use crate::ui::Target;
 use crate::units::Units;
@@ -57,7 +59,8 @@ pub(super) struct DiffArgs {
     group = ArgGroup::new("gate").args(["baseline", "budget", "max", "deny"]).required(true).multiple(true),
     override_usage = "inspect check <FILE> --baseline <FILE> [OPTIONS]\n       \
                       inspect check --budget <FILE> [FILE]... [OPTIONS]\n       \
-                      inspect check <FILE>... --max <METRIC=LIMIT>... [--deny <CODE>]... [OPTIONS]"
+                      inspect check <FILE>... --max <METRIC=LIMIT> [--deny <CODE>] [OPTIONS]",
+    after_long_help = words_help(),
 )]
 pub(super) struct CheckArgs {
     /// Checkpoints; with --budget those of its files that are named, or all.
@@ -101,6 +104,19 @@ pub(super) struct CheckArgs {
     /// Also what is as it was.
     #[arg(long, help_heading = "What to show")]
     all: bool,
+}
+
+/// What `--max` and `--deny` can name.
+fn words_help() -> String {
+    let mut text = "Metrics of --max (`_bytes` may be left out):\n".to_owned();
+    for kind in CATALOGUE {
+        let _ = writeln!(text, "  {:<29}  {}", kind.name, kind.about);
+    }
+    text.push_str("\nCodes of --deny, besides info, warning and error:\n");
+    for (code, about) in CODES {
+        let _ = writeln!(text, "  {code:<22}  {about}");
+    }
+    text
 }
 
 /// What is compared with what.

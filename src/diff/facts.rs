@@ -88,6 +88,8 @@ pub struct StorageFacts {
     pub id: u32,
     /// Bytes in memory.
     pub bytes: u64,
+    /// Bytes in the file.
+    pub file_bytes: u64,
     /// BLAKE3 of its contents, where they were hashed.
     #[serde(default)]
     pub hash: Option<String>,

@@ -158,6 +158,13 @@ pub fn find(name: &str) -> Option<(Kind, &str)> {
     exact.or_else(short).map(|kind| (*kind, part))
 }
 
+/// Where a number stands among others: by kind, parts behind their whole. Sorting by it must be stable.
+#[must_use]
+pub fn order(name: &str) -> Option<usize> {
+    let base = name.split('.').next().unwrap_or_default();
+    CATALOGUE.iter().position(|kind| kind.name == base)
+}
+
 /// One number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metric {

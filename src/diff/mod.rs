@@ -90,9 +90,8 @@ impl Diff {
     /// Compares two files; `values` is what comparing their numbers gave, where that was done.
     #[must_use]
     pub fn new(old: &Facts, new: &Facts, matching: &Matching, values: Option<&Values>) -> Diff {
-        let none = Values::default();
-        let numbers_of = values.unwrap_or(&none);
-        let tensors = changes(old, new, matching, &numbers_of.different);
+        let different = values.map(|values| &values.different);
+        let tensors = changes(old, new, matching, different);
         let of_file = |facts: &Facts| -> Vec<metrics::Metric> {
             let all = metrics::of(facts, false);
             all.into_iter()
@@ -119,7 +118,7 @@ impl Diff {
             numpy_arrays: numpy_arrays(old, new),
             new_findings: only_in(&new.findings, &old.findings),
             gone_findings: only_in(&old.findings, &new.findings),
-            not_compared: numbers_of.not_compared.clone(),
+            not_compared: values.map_or_else(Vec::new, |values| values.not_compared.clone()),
             notes: notes(old, new, contents),
             run,
         };

@@ -104,7 +104,7 @@ impl RunDiff {
     }
 }
 
-/// Numbers that differ, those of the new side in its order, then those that are gone.
+/// Numbers that differ, in the order of [`metrics::CATALOGUE`].
 #[must_use]
 pub fn numbers(old: &[Metric], new: &[Metric]) -> Vec<NumberChange> {
     let before: HashMap<&str, Option<u64>> = old
@@ -131,10 +131,10 @@ pub fn numbers(old: &[Metric], new: &[Metric]) -> Vec<NumberChange> {
     let gone = old
         .iter()
         .filter(|one| !after.contains_key(one.name.as_str()));
-    new.iter()
-        .chain(gone)
-        .filter_map(|one| change(&one.name))
-        .collect()
+    let all = new.iter().chain(gone);
+    let mut list: Vec<NumberChange> = all.filter_map(|one| change(&one.name)).collect();
+    list.sort_by_key(|one| metrics::order(&one.metric));
+    list
 }
 
 /// What a number is where a report does not list it: parameters by dtype are listed where there are any.

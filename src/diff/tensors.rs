@@ -26,15 +26,17 @@ pub enum Change {
     Role,
     /// It has another name.
     Renamed,
-    /// It is laid out otherwise: strides, layout or whether it wants gradients.
+    /// It is laid out otherwise: strides or layout.
     Layout,
+    /// It wants gradients, or does not any more.
+    RequiresGrad,
     /// It has other numbers.
     Value,
 }
 
 impl Change {
     /// Every change, in the order of reports.
-    pub const ALL: [Change; 9] = [
+    pub const ALL: [Change; 10] = [
         Change::Added,
         Change::Removed,
         Change::Reshaped,
@@ -43,6 +45,7 @@ impl Change {
         Change::Role,
         Change::Renamed,
         Change::Layout,
+        Change::RequiresGrad,
         Change::Value,
     ];
 
@@ -58,6 +61,7 @@ impl Change {
             Change::Role => "role",
             Change::Renamed => "renamed",
             Change::Layout => "layout",
+            Change::RequiresGrad => "requires_grad",
             Change::Value => "value",
         }
     }
@@ -78,6 +82,10 @@ pub struct TensorSide {
     pub bytes: Option<u64>,
     /// How it is laid out.
     pub layout: String,
+    /// Steps in elements.
+    pub strides: Option<Vec<u64>>,
+    /// Whether it wants gradients.
+    pub requires_grad: Option<bool>,
     /// The first tensor that it shares memory with, where there is one before it.
     pub tied_to: Option<String>,
 }
@@ -151,106 +159,149 @@ fn side(facts: &Facts, index: usize, first: &HashMap<u32, usize>) -> Option<Tens
         shape: tensor.shape.clone(),
         bytes: tensor.bytes,
         layout: tensor.layout.clone(),
+        strides: tensor.strides.clone(),
+        requires_grad: tensor.requires_grad,
         tied_to: tied_to.map(|tensor| tensor.name.clone()),
     })
 }
 
-/// Every tensor that changed: those of the new file in its order, then those that are gone. `values` holds what
-/// comparing numbers gave, by place in the new file.
+/// One file with what is looked up in it again and again.
+struct Looked<'a> {
+    facts: &'a Facts,
+    ties: HashMap<u32, usize>,
+    first: HashMap<u32, usize>,
+    hashes: HashMap<u32, &'a str>,
+}
+
+impl<'a> Looked<'a> {
+    /// `place` is where this file's tensor is in a pair.
+    fn new(facts: &'a Facts, matching: &Matching, place: fn(&Pair) -> usize) -> Self {
+        let pairs = matching.pairs.iter().enumerate();
+        let pair_of = pairs.map(|(number, pair)| (place(pair), number)).collect();
+        Looked {
+            facts,
+            ties: ties(facts, &pair_of),
+            first: first_on_storage(facts),
+            hashes: hashes(facts),
+        }
+    }
+
+    /// The first pair on a tensor's storage; the tensor's own where it shares with none.
+    fn tie(&self, tensor: &TensorFacts, own: usize) -> usize {
+        let first = tensor.storage.and_then(|storage| self.ties.get(&storage));
+        first.copied().unwrap_or(own)
+    }
+
+    /// The hash of a tensor's bytes, where it is all of its storage.
+    fn hash(&self, tensor: &TensorFacts) -> Option<&'a str> {
+        let id = tensor.storage?;
+        let whole = Some(self.facts.storage(id)?.bytes) == tensor.bytes;
+        self.hashes.get(&id).copied().filter(|_| whole)
+    }
+
+    fn side(&self, index: usize) -> Option<TensorSide> {
+        side(self.facts, index, &self.first)
+    }
+}
+
+/// Every tensor that changed: those of the new file in its order, new ones, those that are gone. `values` holds what
+/// comparing numbers gave, by place in the new file, where that was done.
 #[must_use]
 pub fn changes(
     old: &Facts,
     new: &Facts,
     matching: &Matching,
-    values: &HashMap<usize, ValueChange>,
+    values: Option<&HashMap<usize, ValueChange>>,
 ) -> Vec<TensorChange> {
-    let number = |place: fn(&Pair) -> usize| -> HashMap<usize, usize> {
-        let pairs = matching.pairs.iter().enumerate();
-        pairs.map(|(number, pair)| (place(pair), number)).collect()
-    };
-    let old_ties = ties(old, &number(|pair| pair.old));
-    let new_ties = ties(new, &number(|pair| pair.new));
-    let (old_first, new_first) = (first_on_storage(old), first_on_storage(new));
-    let (old_hashes, new_hashes) = (hashes(old), hashes(new));
-    let mut list = Vec::new();
-    for (number, pair) in matching.pairs.iter().enumerate() {
-        let (Some(before), Some(after)) = (old.tensors.get(pair.old), new.tensors.get(pair.new))
-        else {
-            continue;
-        };
-        let mut changes = differences(before, after);
-        let tie = |tensor: &TensorFacts, ties: &HashMap<u32, usize>| {
-            let first = tensor.storage.and_then(|storage| ties.get(&storage));
-            first.copied().unwrap_or(number)
-        };
-        if tie(before, &old_ties) != tie(after, &new_ties) {
-            changes.push(Change::Retied);
-        }
-        let hash = |tensor: &TensorFacts, hashes: &HashMap<u32, &str>| {
-            tensor
-                .storage
-                .and_then(|id| hashes.get(&id).map(|hash| (*hash).to_owned()))
-        };
-        let hashes = (hash(before, &old_hashes), hash(after, &new_hashes));
-        let other_bytes = matches!(&hashes, (Some(a), Some(b)) if a != b)
-            && before.dtype == after.dtype
-            && whole(before, old)
-            && whole(after, new);
-        if values.contains_key(&pair.new) || (values.is_empty() && other_bytes) {
-            changes.push(Change::Value);
-        }
-        changes.sort_unstable();
-        let Some(change) = changes.first().copied() else {
-            continue;
-        };
-        list.push(TensorChange {
-            name: after.name.clone(),
-            change,
-            changes,
-            matched_by: Some(pair.by),
-            old: side(old, pair.old, &old_first),
-            new: side(new, pair.new, &new_first),
-            delta_bytes: before.bytes.zip(after.bytes).map(|(a, b)| delta(a, b)),
-            values: values.get(&pair.new).cloned(),
-        });
-    }
-    let alone = |change, tensor: &TensorFacts, old: Option<TensorSide>, new: Option<TensorSide>| {
-        let bytes = tensor.bytes;
-        TensorChange {
-            name: tensor.name.clone(),
-            change,
-            changes: vec![change],
-            matched_by: None,
-            delta_bytes: bytes.map(|bytes| match change {
-                Change::Removed => delta(bytes, 0),
-                _ => delta(0, bytes),
-            }),
-            old,
-            new,
-            values: None,
-        }
-    };
-    for index in &matching.added {
-        if let Some(tensor) = new.tensors.get(*index) {
-            list.push(alone(
-                Change::Added,
-                tensor,
-                None,
-                side(new, *index, &new_first),
-            ));
-        }
-    }
-    for index in &matching.removed {
-        if let Some(tensor) = old.tensors.get(*index) {
-            list.push(alone(
-                Change::Removed,
-                tensor,
-                side(old, *index, &old_first),
-                None,
-            ));
-        }
-    }
+    let old = Looked::new(old, matching, |pair| pair.old);
+    let new = Looked::new(new, matching, |pair| pair.new);
+    let pairs = matching.pairs.iter().enumerate();
+    let mut list: Vec<TensorChange> = pairs
+        .filter_map(|(number, pair)| of_pair(&old, &new, number, *pair, values))
+        .collect();
+    let sides = |file: &Looked<'_>, index: &usize, change| Some(alone(change, file.side(*index)?));
+    list.extend(
+        matching
+            .added
+            .iter()
+            .filter_map(|index| sides(&new, index, Change::Added)),
+    );
+    list.extend(
+        matching
+            .removed
+            .iter()
+            .filter_map(|index| sides(&old, index, Change::Removed)),
+    );
     list
+}
+
+fn of_pair(
+    old: &Looked<'_>,
+    new: &Looked<'_>,
+    number: usize,
+    pair: Pair,
+    values: Option<&HashMap<usize, ValueChange>>,
+) -> Option<TensorChange> {
+    let (before, after) = (
+        old.facts.tensors.get(pair.old)?,
+        new.facts.tensors.get(pair.new)?,
+    );
+    let mut changes = differences(before, after);
+    // A state_dict is detached from its module: that its tensors want no gradients says nothing of the weights.
+    let gradients = (before.requires_grad, after.requires_grad);
+    if old.facts.file.object == new.facts.file.object
+        && matches!(gradients, (Some(before), Some(after)) if before != after)
+    {
+        changes.push(Change::RequiresGrad);
+    }
+    if old.tie(before, number) != new.tie(after, number) {
+        changes.push(Change::Retied);
+    }
+    let hashes = (old.hash(before), new.hash(after));
+    let other_bytes = before.dtype == after.dtype
+        && before.shape == after.shape
+        && matches!(hashes, (Some(before), Some(after)) if before != after);
+    // Numbers that were compared say more than hashes.
+    let numbers = values.and_then(|values| values.get(&pair.new));
+    if numbers.is_some() || (values.is_none() && other_bytes) {
+        changes.push(Change::Value);
+    }
+    changes.sort_unstable();
+    Some(TensorChange {
+        name: after.name.clone(),
+        change: changes.first().copied()?,
+        changes,
+        matched_by: Some(pair.by),
+        old: old.side(pair.old),
+        new: new.side(pair.new),
+        delta_bytes: before.bytes.zip(after.bytes).map(|(a, b)| delta(a, b)),
+        values: numbers.copied(),
+    })
+}
+
+/// A tensor that only one file has.
+fn alone(change: Change, side: TensorSide) -> TensorChange {
+    let gone = change == Change::Removed;
+    let delta_bytes = side.bytes.map(|bytes| match gone {
+        true => delta(bytes, 0),
+        false => delta(0, bytes),
+    });
+    let name = side.name.clone();
+    let (old, new) = if gone {
+        (Some(side), None)
+    } else {
+        (None, Some(side))
+    };
+    TensorChange {
+        name,
+        change,
+        changes: vec![change],
+        matched_by: None,
+        old,
+        new,
+        delta_bytes,
+        values: None,
+    }
 }
 
 fn differences(old: &TensorFacts, new: &TensorFacts) -> Vec<Change> {
@@ -264,18 +315,8 @@ fn differences(old: &TensorFacts, new: &TensorFacts) -> Vec<Change> {
     note(old.dtype != new.dtype, Change::Retyped);
     note(old.role != new.role, Change::Role);
     note(old.name != new.name, Change::Renamed);
-    // Another shape has other strides: that is said already. One side may not say whether gradients are wanted.
+    // Another shape has other strides: that is said already.
     let strides = old.shape == new.shape && old.strides != new.strides;
-    let gradients = matches!((old.requires_grad, new.requires_grad), (Some(a), Some(b)) if a != b);
-    note(
-        strides || gradients || old.layout != new.layout,
-        Change::Layout,
-    );
+    note(strides || old.layout != new.layout, Change::Layout);
     changes
-}
-
-/// Whether a tensor is all of its storage, so that a hash of the one is a hash of the other.
-fn whole(tensor: &TensorFacts, facts: &Facts) -> bool {
-    let storage = tensor.storage.and_then(|id| facts.storage(id));
-    storage.is_some_and(|storage| Some(storage.bytes) == tensor.bytes)
 }

@@ -112,6 +112,7 @@ fn answer(diff: &Diff) -> String {
             let word = match change {
                 Change::Role => "with another role",
                 Change::Layout => "laid out otherwise",
+                Change::RequiresGrad => "with or without gradients",
                 Change::Value => "with other numbers",
                 other => other.name(),
             };
@@ -119,16 +120,21 @@ fn answer(diff: &Diff) -> String {
         }
     }
     let unchanged = grouped(diff.totals.unchanged);
-    let sure = match diff.contents {
-        Contents::No => "the same but for their contents",
-        Contents::Hashes => "the same, by hashes of their storages",
-        Contents::Values => "the same, number by number",
+    let tensors = if diff.totals.unchanged == 1 {
+        "tensor"
+    } else {
+        "tensors"
+    };
+    let equal = match diff.contents {
+        Contents::No => format!("{unchanged} {tensors} equal by name, shape and dtype"),
+        Contents::Hashes => format!("{unchanged} {tensors} equal, contents by hash"),
+        Contents::Values => format!("{unchanged} {tensors} equal, number by number"),
     };
     if diff.identical {
-        return format!("no difference: {unchanged} tensors {sure}");
+        return format!("no difference: {equal}");
     }
     if parts.is_empty() {
-        return format!("{unchanged} tensors {sure}");
+        return equal;
     }
     parts.push(format!("{unchanged} unchanged"));
     parts.join(", ")
@@ -224,6 +230,18 @@ fn side_text(side: Option<&TensorSide>, other: Option<&TensorSide>) -> String {
     }
     if side.layout != other.layout {
         text = format!("{text} {}", escape(&side.layout));
+    }
+    if let (Some(strides), true) = (
+        &side.strides,
+        side.shape == other.shape && side.strides != other.strides,
+    ) {
+        text = format!("{text}, strides {}", shape_text(strides));
+    }
+    if let (Some(wants), Some(other)) = (side.requires_grad, other.requires_grad)
+        && wants != other
+    {
+        let word = if wants { "with" } else { "without" };
+        text = format!("{text}, {word} gradients");
     }
     match (&side.tied_to, &other.tied_to) {
         (Some(tied), other) if Some(tied) != other.as_ref() => format!("{text} = {}", escape(tied)),

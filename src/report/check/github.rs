@@ -19,6 +19,9 @@ pub fn annotations(report: &CheckReport) -> String {
                 data(message)
             );
         };
+        if let Some(error) = &file.error {
+            line("error", "inspect: not checked", error);
+        }
         for check in &file.checks {
             let level = match check.verdict {
                 Verdict::Pass => continue,

@@ -26,6 +26,12 @@ fn suite(file: &FileCheck) -> TestSuite {
     suite.add_test_cases(file.checks.iter().map(|check| number(check, file)));
     let denied = file.findings.iter().filter(|checked| checked.denied);
     suite.add_test_cases(denied.map(|checked| finding(checked, file)));
+    if let Some(error) = &file.error {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+        status.set_message(escape(error)).set_type("not-checked");
+        suite.add_test_case(case("inspect", status, file));
+        return suite;
+    }
     // `--strict`: nothing of it failed, and the file did.
     let silent = suite.failures == 0 && file.verdict == Verdict::Fail;
     if silent {

@@ -130,6 +130,14 @@ fn page(file: &FileCheck, units: Units, all: bool) -> Page {
         .iter()
         .filter(|finding| finding.denied)
         .count();
+    if let Some(error) = &file.error {
+        return Page {
+            title: file.file.clone(),
+            answer: format!("fail: not checked: {}", escape(error)),
+            look: Look::Bad,
+            parts: Vec::new(),
+        };
+    }
     let mut parts = Vec::new();
     for (number, what) in [
         (count(Verdict::Fail), "regressed"),
@@ -159,8 +167,7 @@ fn page(file: &FileCheck, units: Units, all: bool) -> Page {
         parts: Vec::new(),
     };
     page.grid(grid(file, units, all));
-    let checks = file.checks.iter().filter(|check| !check.why.is_empty());
-    let mut facts: Vec<Fact> = checks.map(|check| why_fact(check, units)).collect();
+    let mut facts = why_facts(file, units);
     facts.extend(
         file.findings
             .iter()
@@ -170,7 +177,12 @@ fn page(file: &FileCheck, units: Units, all: bool) -> Page {
     page.facts(facts);
     let known = file.findings.iter().filter(|finding| !finding.new).count();
     if known > 0 && !all {
-        let note = format!("{known} findings that the baseline knows: `--all` shows them");
+        let (findings, them) = if known == 1 {
+            ("finding", "it")
+        } else {
+            ("findings", "them")
+        };
+        let note = format!("{known} {findings} that the baseline knows: `--all` shows {them}");
         page.parts.push(Part::Note(note));
     }
     page.parts
@@ -236,15 +248,33 @@ fn row(check: &Check, units: Units) -> Vec<Cell> {
     ]
 }
 
-fn why_fact(check: &Check, units: Units) -> Fact {
+/// Why numbers are others; those with the same reasons together.
+fn why_facts(file: &FileCheck, units: Units) -> Vec<Fact> {
+    let mut groups: Vec<(Vec<&str>, String)> = Vec::new();
+    for check in file.checks.iter().filter(|check| !check.why.is_empty()) {
+        let text = reasons_in(check, units);
+        match groups.iter_mut().find(|(_, known)| *known == text) {
+            Some((names, _)) => names.push(&check.metric),
+            None => groups.push((vec![&check.metric], text)),
+        }
+    }
+    let fact = |(names, text): (Vec<&str>, String)| {
+        let text = format!("`{}`: {text}", names.join("`, `"));
+        Fact::new("Why", text, Look::Plain)
+    };
+    groups.into_iter().map(fact).collect()
+}
+
+/// All reasons of a check in one line.
+fn reasons_in(check: &Check, units: Units) -> String {
     let bytes = check.counts() == Unit::Bytes;
-    let reasons: Vec<String> = check
-        .why
-        .iter()
-        .map(|why| why_text(why, bytes, units))
-        .collect();
-    let text = format!("`{}`: {}", check.metric, reasons.join("; "));
-    Fact::new("Why", text, Look::Plain)
+    let texts = check.why.iter().map(|why| why_text(why, bytes, units));
+    let text = texts.collect::<Vec<_>>().join("; ");
+    if check.why.iter().any(|why| why.size.is_some()) {
+        format!("largest are {text}")
+    } else {
+        text
+    }
 }
 
 fn why_text(why: &Why, bytes: bool, units: Units) -> String {
@@ -256,6 +286,8 @@ fn why_text(why: &Why, bytes: bool, units: Units) -> String {
     };
     let parts = [
         name,
+        why.size
+            .map_or_else(String::new, |size| value(Some(size), bytes, units)),
         difference(why.delta, bytes, units),
         escape(&why.detail),
     ];
@@ -263,15 +295,9 @@ fn why_text(why: &Why, bytes: bool, units: Units) -> String {
     parts.join(" ")
 }
 
-/// All reasons of a check in one line.
+/// All reasons of a check, for programs.
 fn reasons(check: &Check) -> String {
-    let bytes = check.counts() == Unit::Bytes;
-    let list: Vec<String> = check
-        .why
-        .iter()
-        .map(|why| why_text(why, bytes, Units::Iec))
-        .collect();
-    list.join("; ")
+    reasons_in(check, Units::Iec)
 }
 
 /// What became of a number, in one sentence; exact, for programs that show nothing else.

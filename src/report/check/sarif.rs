@@ -37,6 +37,15 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
         .into_iter()
         .map(|(id, about)| json!({"id": id, "shortDescription": {"text": about}}))
         .collect();
+    // What could not be checked is no result, but a fault of the run.
+    let faults: Vec<Value> = report
+        .files
+        .iter()
+        .filter_map(|file| {
+            let text = format!("{}: {}", file.file, file.error.as_ref()?);
+            Some(json!({"level": "error", "message": {"text": text}}))
+        })
+        .collect();
     let document = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -47,6 +56,10 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
                 "semanticVersion": Tool::THIS.version,
                 "rules": rules,
             }},
+            "invocations": [{
+                "executionSuccessful": faults.is_empty(),
+                "toolExecutionNotifications": faults,
+            }],
             "columnKind": "unicodeCodePoints",
             "results": results,
         }],
