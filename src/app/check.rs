@@ -140,7 +140,7 @@ impl Gate<'_> {
         let rules = self.rules();
         self.judge(
             file,
-            examined,
+            &examined,
             options,
             Some((&baseline, path)),
             None,
@@ -209,7 +209,7 @@ impl Gate<'_> {
         rules: &Rules,
     ) -> Result<(), Failure> {
         match self.examine(file, options) {
-            Ok(examined) => self.judge(file, examined, options, baseline, budget, rules),
+            Ok(examined) => self.judge(file, &examined, options, baseline, budget, rules),
             Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
             Err(failure) => {
                 let against = baseline.map(|(_, path)| path.display().to_string());
@@ -252,16 +252,16 @@ impl Gate<'_> {
             source: &source,
             checkpoint: &examined.checkpoint,
         };
-        let progress = Progress::new(&self.context.ui, "looking for NaN, bytes");
+        let progress = Progress::new(self.context.ui, "looking for NaN, bytes");
         Ok(Some(scan(opened, &|done, total| {
-            progress.show(done, total)
+            progress.show(done, total);
         })))
     }
 
     fn judge(
         &mut self,
         file: &Path,
-        examined: Examined,
+        examined: &Examined,
         options: &RunOptions,
         baseline: Option<(&Baseline, &Path)>,
         budget: Option<&str>,
@@ -291,7 +291,7 @@ impl Gate<'_> {
                 }
             })?;
         }
-        let scan = self.scan(file, &examined, &rules.deny)?;
+        let scan = self.scan(file, examined, &rules.deny)?;
         let subject = Subject {
             facts,
             options,
@@ -316,7 +316,7 @@ impl Gate<'_> {
 
     /// Shows what was checked.
     fn finish(self) -> Result<Exit, Failure> {
-        let (command, report, ui) = (self.command, &self.report, &self.context.ui);
+        let (command, report, ui) = (self.command, &self.report, self.context.ui);
         if report.files.is_empty() {
             if self.worst == Exit::OK {
                 let message = "no file was checked".to_owned();
@@ -345,7 +345,7 @@ impl Gate<'_> {
 }
 
 /// What to do about a regression that was meant.
-fn hint(report: &CheckReport, command: &CheckCommand, ui: &Ui) {
+fn hint(report: &CheckReport, command: &CheckCommand, ui: Ui) {
     let regressed = |file: &FileCheck| {
         file.checks
             .iter()
@@ -433,9 +433,10 @@ fn no_budget(path: &Path, error: BudgetError) -> Failure {
 /// A file as a budget in this folder names it.
 fn relative(file: &Path, folder: &Path) -> PathBuf {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let folder = match folder.as_os_str().is_empty() {
-        true => PathBuf::from("."),
-        false => folder.to_owned(),
+    let folder = if folder.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        folder.to_owned()
     };
     let (file, folder) = (absolute(file), absolute(&folder));
     file.strip_prefix(&folder)

@@ -27,7 +27,7 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
     let new = read(&options.new, options.hash)?;
     let matching = Matching::of(&old.facts, &new.facts);
     let values = if options.values {
-        Some(values(&old, &new, &matching, options, &context.ui)?)
+        Some(values(&old, &new, &matching, options, context.ui)?)
     } else {
         None
     };
@@ -43,7 +43,7 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
         all: options.all,
     };
     options.target.write(|out| match options.format {
-        DiffFormat::Table => table(&diff, &table_for(&options.target, &context.ui), view, out),
+        DiffFormat::Table => table(&diff, &table_for(&options.target, context.ui), view, out),
         DiffFormat::Json => json(&diff, out),
         DiffFormat::Markdown => markdown(&diff, view, out),
     })?;
@@ -55,7 +55,7 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
 }
 
 /// A table for where it goes.
-pub(super) fn table_for(target: &Target, ui: &Ui) -> Table {
+pub(super) fn table_for(target: &Target, ui: Ui) -> Table {
     Table {
         width: ui.stdout_width(),
         color: *target == Target::Stdout && ui.stdout_color(),
@@ -106,7 +106,7 @@ fn values(
     new: &Side,
     matching: &Matching,
     options: &DiffCommand,
-    ui: &Ui,
+    ui: Ui,
 ) -> Result<Values, Failure> {
     fn opened<'a>(side: &'a Side, path: &Path) -> Result<Opened<'a>, Failure> {
         let (source, checkpoint) = side.file.as_ref().ok_or_else(|| {
@@ -118,7 +118,7 @@ fn values(
     let (old, new) = (opened(old, &options.old)?, opened(new, &options.new)?);
     let progress = Progress::new(ui, "comparing numbers, bytes");
     Ok(compare(old, new, matching, &|done, total| {
-        progress.show(done, total)
+        progress.show(done, total);
     }))
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(ui: &Ui, stage: &'a str) -> Self {
+    pub(super) fn new(ui: Ui, stage: &'a str) -> Self {
         Progress {
             line: Mutex::new(ui.progress()),
             stage,

@@ -166,7 +166,7 @@ impl Baseline {
     /// The baseline of a file as it is.
     #[must_use]
     pub fn of(facts: &Facts, options: RunOptions, findings: Vec<KnownFinding>) -> Baseline {
-        let depth = depth_of(facts.tensors.iter().map(|tensor| tensor.name.as_str()));
+        let depth = depth_of(&facts.tensors.iter().map(|tensor| tensor.name.as_str()));
         let metrics = metrics::of(facts, options.measured);
         let estimate = facts.estimate.as_ref();
         let at_peak = estimate.and_then(|estimate| estimate.at_peak.as_ref());
@@ -232,7 +232,7 @@ impl Baseline {
 }
 
 /// How deep names are listed, where listing each would be too much.
-fn depth_of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<usize> {
+fn depth_of<'a>(names: &(impl Iterator<Item = &'a str> + Clone)) -> Option<usize> {
     if names.clone().take(MOST_LISTED + 1).count() <= MOST_LISTED {
         return None;
     }
@@ -346,8 +346,8 @@ mod tests {
         let names: Vec<String> = (0..3000)
             .map(|index| format!("model.layers.{}.weight{}", index % 30, index))
             .collect();
-        assert_eq!(depth_of(names.iter().map(String::as_str)), Some(3));
-        assert_eq!(depth_of(names.iter().take(2000).map(String::as_str)), None);
+        assert_eq!(depth_of(&names.iter().map(String::as_str)), Some(3));
+        assert_eq!(depth_of(&names.iter().take(2000).map(String::as_str)), None);
         assert_eq!(prefix("model.layers.3.weight", 3), "model.layers.3");
         assert_eq!(prefix("bias", 3), "bias");
     }

@@ -169,7 +169,7 @@ impl<'a> Reasons<'a> {
                     .strip_prefix(path)
                     .is_some_and(|rest| rest.starts_with('.')),
             };
-            !inner.iter().any(|other| below(other))
+            !inner.iter().any(below)
         };
         let leaves = list.iter().filter(|(path, ..)| leaf(path));
         largest(

@@ -14,6 +14,10 @@ use crate::ui::Target;
 use crate::units::Units;
 
 /// `inspect diff`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one flag of the command line each"
+)]
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
     /// A checkpoint, or a report saved with `--format json -o FILE`.
@@ -181,6 +185,10 @@ pub enum CheckFormat {
 }
 
 /// `inspect diff OLD NEW`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one flag of the command line each"
+)]
 #[derive(Debug, Clone)]
 pub struct DiffCommand {
     /// The old checkpoint or report.
@@ -208,6 +216,10 @@ pub struct DiffCommand {
 }
 
 /// `inspect check FILE...`.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one flag of the command line each"
+)]
 #[derive(Debug, Clone)]
 pub struct CheckCommand {
     /// The checkpoints; none with a budget that names them.

@@ -277,6 +277,7 @@ pub struct RunTotalsFacts {
 }
 
 /// What was measured.
+#[expect(clippy::struct_field_names, reason = "the contract's names")]
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct MeasuredFacts {
     /// Most bytes asked for.

@@ -29,7 +29,8 @@ pub use run::{
     HeldChange, ModuleRun, ModuleRunChange, NumberChange, OpChange, RunDiff, TextChange, absent,
     numbers,
 };
-pub use tensors::{Change, Contents, TensorChange, TensorSide, changes};
+pub(crate) use tensors::changes;
+pub use tensors::{Change, Contents, TensorChange, TensorSide};
 pub use values::{NotCompared, NotFinite, Opened, Scan, ValueChange, Values, compare, scan};
 
 /// Everything that differs; the JSON of `inspect diff` but for who wrote it.

@@ -190,6 +190,14 @@ pub(super) fn text(what: &'static str, old: Option<&str>, new: Option<&str>) -> 
     })
 }
 
+/// A tensor with its name, where it has one.
+fn named(name: &str, spec: &str) -> String {
+    match name {
+        "" => spec.to_owned(),
+        name => format!("{name}={spec}"),
+    }
+}
+
 /// A tensor as `--input` writes it: `1x3x224x224:float32`.
 fn spec(shape: Option<&[u64]>, dtype: &str) -> String {
     let sizes = match shape {
@@ -207,17 +215,14 @@ fn conditions(old: &RunFacts, new: &RunFacts) -> Vec<TextChange> {
     let inputs = |run: &RunFacts| -> String {
         let inputs = run.inputs.iter().map(|input| {
             let dtype = input.dtype.as_deref().unwrap_or("unknown");
-            format!("{}={}", input.name, spec(input.shape.as_deref(), dtype))
+            named(&input.name, &spec(input.shape.as_deref(), dtype))
         });
         inputs.collect::<Vec<_>>().join(", ")
     };
     let outputs = |run: &RunFacts| -> String {
         let outputs = run.outputs.iter().map(|output| {
             let spec = spec(Some(&output.tensor.shape), &output.tensor.dtype);
-            match output.path.as_str() {
-                "" => spec,
-                path => format!("{path}={spec}"),
-            }
+            named(&output.path, &spec)
         });
         outputs.collect::<Vec<_>>().join(", ")
     };

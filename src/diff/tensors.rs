@@ -206,8 +206,7 @@ impl<'a> Looked<'a> {
 
 /// Every tensor that changed: those of the new file in its order, new ones, those that are gone. `values` holds what
 /// comparing numbers gave, by place in the new file, where that was done.
-#[must_use]
-pub fn changes(
+pub(crate) fn changes(
     old: &Facts,
     new: &Facts,
     matching: &Matching,
@@ -282,10 +281,14 @@ fn of_pair(
 /// A tensor that only one file has.
 fn alone(change: Change, side: TensorSide) -> TensorChange {
     let gone = change == Change::Removed;
-    let delta_bytes = side.bytes.map(|bytes| match gone {
-        true => delta(bytes, 0),
-        false => delta(0, bytes),
-    });
+    let grown = |bytes| {
+        if gone {
+            delta(bytes, 0)
+        } else {
+            delta(0, bytes)
+        }
+    };
+    let delta_bytes = side.bytes.map(grown);
     let name = side.name.clone();
     let (old, new) = if gone {
         (Some(side), None)

@@ -144,7 +144,7 @@ fn compare_one(old: (Opened<'_>, &Tensor), new: (Opened<'_>, &Tensor)) -> Outcom
         if same_bytes && a_item == b_item {
             continue;
         }
-        tally.item(&old_items, a, a_item, &new_items, b, b_item);
+        tally.item((&old_items, a, a_item), (&new_items, b, b_item));
     }
     tally.outcome(before.numel())
 }
@@ -198,31 +198,26 @@ struct Tally {
 }
 
 impl Tally {
-    fn item(
-        &mut self,
-        old: &Items<'_>,
-        a: Decoder,
-        a_item: &[u8],
-        new: &Items<'_>,
-        b: Decoder,
-        b_item: &[u8],
-    ) {
+    fn item(&mut self, old: (&Items<'_>, Decoder, &[u8]), new: (&Items<'_>, Decoder, &[u8])) {
         let (mut equal, mut was_nan, mut is_nan) = (true, false, false);
         let (mut was_inf, mut is_inf) = (false, false);
         let (mut difference, mut before, mut after) = (0_f64, 0_f64, 0_f64);
-        for part in 0..a.parts() {
-            let x = old.number(a, a_item, part);
-            let y = new.number(b, b_item, part);
-            let Some((x, y)) = x.zip(y) else { continue };
-            let (p, q) = (x.value(), y.value());
-            equal &= same(x, y);
-            was_nan |= p.is_nan();
-            is_nan |= q.is_nan();
-            was_inf |= p.is_infinite();
-            is_inf |= q.is_infinite();
-            difference = joined(difference, apart(x, y));
-            before = joined(before, p);
-            after = joined(after, q);
+        for part in 0..old.1.parts() {
+            let number = |(items, decoder, item): (&Items<'_>, Decoder, &[u8])| {
+                items.number(decoder, item, part)
+            };
+            let Some((was, is)) = number(old).zip(number(new)) else {
+                continue;
+            };
+            let (was_value, is_value) = (was.value(), is.value());
+            equal &= same(was, is);
+            was_nan |= was_value.is_nan();
+            is_nan |= is_value.is_nan();
+            was_inf |= was_value.is_infinite();
+            is_inf |= is_value.is_infinite();
+            difference = joined(difference, apart(was, is));
+            before = joined(before, was_value);
+            after = joined(after, is_value);
         }
         if equal {
             return;
@@ -254,15 +249,12 @@ impl Tally {
 }
 
 fn same(a: Number, b: Number) -> bool {
-    match (a, b) {
-        (Number::Int(a), Number::Int(b)) => a == b,
-        _ => {
-            let (a, b) = (a.value(), b.value());
-            (a.is_nan() && b.is_nan())
-                || (a - b) == 0.0
-                || (a.is_infinite() && a.to_bits() == b.to_bits())
-        }
+    if let (Number::Int(a), Number::Int(b)) = (a, b) {
+        return a == b;
     }
+    let (a, b) = (a.value(), b.value());
+    let infinite = a.is_infinite() && a.to_bits() == b.to_bits();
+    infinite || (a.is_nan() && b.is_nan()) || (a - b) == 0.0
 }
 
 /// The magnitude of a complex number, part by part; the first part costs no square root.

@@ -117,8 +117,13 @@ pub(super) fn delta_look(delta: Option<i64>) -> Look {
 pub(super) fn share(delta: Option<i64>, old: Option<u64>) -> String {
     match (delta, old) {
         (Some(delta), Some(old)) if old > 0 => {
-            let percent = delta as f64 / old as f64 * 100.0;
-            format!("{percent:+.1} %")
+            let ratio = delta as f64 / old as f64;
+            // Beyond a tenfold a percentage is no help.
+            if ratio >= 9.0 {
+                format!("x{:.0}", ratio + 1.0)
+            } else {
+                format!("{:+.1} %", ratio * 100.0)
+            }
         }
         _ => String::new(),
     }
@@ -160,10 +165,15 @@ impl Numbers {
         let mut first = Cell::new(escape(name), Look::Plain);
         first.lead = lead;
         let look = delta_look(delta);
+        // A phase or a pass that one side did not have is none, and not unknown.
+        let side = |number: Option<u64>| match number {
+            None => "—".to_owned(),
+            known => value(known, bytes, self.units),
+        };
         self.grid.rows.push(vec![
             first,
-            Cell::new(value(old, bytes, self.units), Look::Dim),
-            Cell::new(value(new, bytes, self.units), Look::Plain),
+            Cell::new(side(old), Look::Dim),
+            Cell::new(side(new), Look::Plain),
             Cell::new(difference(delta, bytes, self.units), look),
             Cell::new(share(delta, old), Look::Dim),
         ]);

@@ -153,6 +153,7 @@ fn page(file: &FileCheck, units: Units, all: bool) -> Page {
         .as_deref()
         .map(|name| format!(" against {}", escape(name)));
     let checked = match file.checked {
+        0 => "findings".to_owned(),
         1 => "1 number".to_owned(),
         number => format!("{number} numbers"),
     };
