@@ -9,7 +9,7 @@
 #[macro_use]
 mod common;
 
-use common::{Said, run};
+use common::{Said, run_with_engine as run};
 
 fn ok(args: &[&str]) -> Said {
     let said = run(args);

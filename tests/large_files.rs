@@ -30,7 +30,10 @@ fn what_a_pickle_names_behind_4_gib_is_seen() {
     assert_eq!(checkpoint.security().globals, ["builtins eval"]);
     assert_eq!(checkpoint.totals().by_class.pickle, bytes);
     assert!(
-        checkpoint.findings().iter().all(|f| f.code != "trailing-data"),
+        checkpoint
+            .findings()
+            .iter()
+            .all(|f| f.code != "trailing-data"),
         "{:?}",
         checkpoint.findings()
     );

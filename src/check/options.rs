@@ -42,6 +42,9 @@ pub struct RunOptions {
     /// `--weights`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
+    /// `--lifetimes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetimes: Option<String>,
     /// `--profile`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
@@ -105,6 +108,7 @@ impl RunOptions {
             ("cast", &self.cast),
             ("autocast", &self.autocast),
             ("weights", &self.weights),
+            ("lifetimes", &self.lifetimes),
             ("profile", &self.profile),
             ("memory", &self.memory),
             ("alloc-conf", &self.alloc_conf),

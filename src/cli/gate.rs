@@ -9,7 +9,7 @@ use super::raw::{GpuArgs, LimitArgs, RunArgs, SimArgs, SpecArgs, UnitsArg};
 use super::resolve::{EngineLimits, count, target, units};
 use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
 use crate::diff::metrics::CATALOGUE;
-use crate::engine::protocol::{Argument, Device, InputValue};
+use crate::engine::protocol::{Argument, Device, InputValue, Lifetimes};
 use crate::ui::Target;
 use crate::units::Units;
 
@@ -296,26 +296,50 @@ impl CheckArgs {
 
     /// The run as a baseline keeps it: what is not the default, and all of a training run.
     fn options(&self) -> RunOptions {
-        let (inputs, run, gpu) = (&self.inputs, &self.run, &self.gpu);
+        // Named one by one, so that a new option cannot be forgotten here.
+        let SpecArgs {
+            inputs,
+            inputs_file,
+            device,
+        } = &self.inputs;
+        let RunArgs {
+            method,
+            train,
+            optimizer,
+            optimizer_impl,
+            loss,
+            steps,
+            cast,
+            autocast,
+            weights,
+            lifetimes,
+        } = &self.run;
+        let GpuArgs {
+            profile,
+            memory,
+            alloc_conf,
+            basis,
+        } = &self.gpu;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let training = |value: &str| run.train.then(|| value.to_owned());
+        let training = |value: &str| train.then(|| value.to_owned());
         RunOptions {
-            input: inputs.inputs.iter().map(argument).collect(),
-            inputs: path(&inputs.inputs_file),
-            device: (inputs.device != Device::Cpu).then(|| inputs.device.to_string()),
-            method: (run.method != "forward").then(|| run.method.clone()),
-            train: run.train,
-            optimizer: training(run.optimizer.name()),
-            optimizer_impl: run.optimizer_impl.map(|kind| kind.name().to_owned()),
-            loss: training(run.loss.name()),
-            steps: run.train.then_some(run.steps),
-            cast: run.cast.map(|dtype| dtype.name().to_owned()),
-            autocast: run.autocast.map(|dtype| dtype.name().to_owned()),
-            weights: path(&run.weights),
-            profile: gpu.profile.map(|profile| profile.name.to_owned()),
-            memory: gpu.memory.map(|size| size.0.to_string()),
-            alloc_conf: gpu.alloc_conf.clone(),
-            basis: gpu.basis.map(|basis| basis.name().to_owned()),
+            input: inputs.iter().map(argument).collect(),
+            inputs: path(inputs_file),
+            device: (*device != Device::Cpu).then(|| device.to_string()),
+            method: (method != "forward").then(|| method.clone()),
+            train: *train,
+            optimizer: training(optimizer.name()),
+            optimizer_impl: optimizer_impl.map(|kind| kind.name().to_owned()),
+            loss: training(loss.name()),
+            steps: train.then_some(*steps),
+            cast: cast.map(|dtype| dtype.name().to_owned()),
+            autocast: autocast.map(|dtype| dtype.name().to_owned()),
+            weights: path(weights),
+            lifetimes: (*lifetimes != Lifetimes::default()).then(|| lifetimes.name().to_owned()),
+            profile: profile.map(|profile| profile.name.to_owned()),
+            memory: memory.map(|size| size.0.to_string()),
+            alloc_conf: alloc_conf.clone(),
+            basis: basis.map(|basis| basis.name().to_owned()),
             no_sim: self.sim.no_sim,
             measured: self.gate.measured,
         }

@@ -58,7 +58,12 @@ impl RuleOfThumb {
 
 /// Bytes of the weights that the method counts.
 fn parameter_bytes(checkpoint: &Checkpoint) -> u64 {
-    let of_role = |role| checkpoint.tensors().iter().filter(move |t| t.role() == role);
+    let of_role = |role| {
+        checkpoint
+            .tensors()
+            .iter()
+            .filter(move |t| t.role() == role)
+    };
     let mut parameters: Vec<&Tensor> = of_role(Role::Parameter).collect();
     if parameters.is_empty() {
         let floating = |t: &&Tensor| t.dtype().is_some_and(DType::is_floating_point);

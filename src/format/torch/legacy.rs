@@ -267,11 +267,12 @@ fn declared_sizes(object: &Pickle<'_>) -> Result<HashMap<String, Size>, FormatEr
             continue;
         }
         let class_of = |class| StorageClass::named(object, class);
-        let storage = declared_storage(object, id, class_of).map_err(|fault| FormatError::Tensor {
-            member: "the object".to_owned(),
-            name: String::new(),
-            fault,
-        })?;
+        let storage =
+            declared_storage(object, id, class_of).map_err(|fault| FormatError::Tensor {
+                member: "the object".to_owned(),
+                name: String::new(),
+                fault,
+            })?;
         declared.entry(storage.key.to_owned()).or_insert(Size {
             item_bytes: storage.dtype.map_or(1, DType::item_bytes),
             bytes: storage.bytes,

@@ -77,9 +77,7 @@ impl<'p, 'a> Graph<'p, 'a> {
             let dtype = (module == "torch").then(|| DType::parse(&name)).flatten();
             graph.known.push(known(&module, &name));
             graph.dtypes.push(dtype);
-            graph
-                .storage_classes
-                .push(StorageClass::of(&module, &name));
+            graph.storage_classes.push(StorageClass::of(&module, &name));
         }
         graph
     }

@@ -405,9 +405,8 @@ fn read_tensor(
         .and_then(|n| (n <= limits::TENSOR_DIMENSIONS).then_some(n).ok_or(n))
         .map_err(|n| tensor(TensorFault::Dimensions(n)))?;
     let mut number = |what| natural(what, cursor.array::<8>(part)?).map_err(tensor);
-    let mut dims = |what| -> Result<Dims, FormatError> {
-        (0..dimensions).map(|_| number(what)).collect()
-    };
+    let mut dims =
+        |what| -> Result<Dims, FormatError> { (0..dimensions).map(|_| number(what)).collect() };
     let shape = dims("its size")?;
     let strides = dims("its stride")?;
     let offset = number("its storage offset")?;

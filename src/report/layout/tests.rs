@@ -60,8 +60,7 @@ fn assert_adds_up(view: &View, total: u64) {
             let below = view.rows[index + 1..]
                 .iter()
                 .take_while(|other| other.level > row.level);
-            let children: Vec<&Row> =
-                below.filter(|other| other.level == row.level + 1).collect();
+            let children: Vec<&Row> = below.filter(|other| other.level == row.level + 1).collect();
             if row.level == level && !children.is_empty() {
                 let sum: u64 = children.iter().map(|child| child.bytes.unwrap()).sum();
                 assert_eq!(Some(sum), row.bytes, "{}", row.path);

@@ -44,9 +44,9 @@ impl<'a> Groups<'a> {
     fn add(&mut self, prefix: &'a str, numbers: &[u64]) -> u32 {
         // A layer has few groups, and the layer before had the same.
         let known = self.groups.iter().rev().take(4);
-        let known = known.zip(1..).find(|(group, _)| {
-            group.prefix == prefix && group.numbers == numbers
-        });
+        let known = known
+            .zip(1..)
+            .find(|(group, _)| group.prefix == prefix && group.numbers == numbers);
         let back = known.map_or(0, |(_, back)| back);
         let place = self.groups.len() - back;
         if back == 0 {

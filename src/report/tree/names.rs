@@ -208,15 +208,19 @@ impl<'a> Reader<'a> {
     fn keep_common(&mut self, whole: &str) {
         let (old, new) = (self.last.as_bytes(), whole.as_bytes());
         let common = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-        let shared = self.open.iter().enumerate().take_while(|(level, (end, _))| {
-            let ends = match new.get(*end) {
-                // The last part that there may be goes on to the end of the name.
-                Some(b'.') => level + 1 < MAX_PARTS,
-                Some(_) => false,
-                None => *end == new.len(),
-            };
-            *end <= common && ends
-        });
+        let shared = self
+            .open
+            .iter()
+            .enumerate()
+            .take_while(|(level, (end, _))| {
+                let ends = match new.get(*end) {
+                    // The last part that there may be goes on to the end of the name.
+                    Some(b'.') => level + 1 < MAX_PARTS,
+                    Some(_) => false,
+                    None => *end == new.len(),
+                };
+                *end <= common && ends
+            });
         let shared = shared.count();
         self.open.truncate(shared);
     }
@@ -238,7 +242,10 @@ impl<'a> Reader<'a> {
             names.abouts.push(*about);
         }
         let id = names.push(parent, name);
-        if names.get(parent).is_some_and(|n| n.children > SEARCHED_CHILDREN) {
+        if names
+            .get(parent)
+            .is_some_and(|n| n.children > SEARCHED_CHILDREN)
+        {
             self.index.insert((parent, label), id);
         }
         id
@@ -251,9 +258,7 @@ impl<'a> Reader<'a> {
         let mut first = names.children(above).take(searched);
         match first.find(|(_, name)| name.label == label) {
             Some((id, _)) => Some(id),
-            None if above.children > SEARCHED_CHILDREN => {
-                self.index.get(&(parent, label)).copied()
-            }
+            None if above.children > SEARCHED_CHILDREN => self.index.get(&(parent, label)).copied(),
             None => None,
         }
     }
