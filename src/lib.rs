@@ -9,17 +9,22 @@
 //! ```text
 //! tensor, ui  -> units, text                  simulate -> trace, units
 //! source      -> units                        estimate -> simulate, trace, checkpoint, units
-//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, units, text
+//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, diff, check, units, text
 //! format      -> source, checkpoint, tensor,  engine   -> trace
 //!                simulate, trace (recordings)
 //! trace       -> tensor, units                cli      -> units, tensor, ui, and the words that arguments name:
-//!                                                         engine::protocol, estimate (profiles), simulate (conf)
+//!                                                         engine::protocol, estimate (profiles), simulate (conf),
+//!                                                         check (limits, options)
+//! diff        -> format, source, checkpoint,  check    -> diff, units
+//!                tensor
 //! app         -> everything
 //! ```
 
 pub mod app;
+pub mod check;
 pub mod checkpoint;
 pub mod cli;
+pub mod diff;
 pub mod engine;
 pub mod estimate;
 pub mod format;

@@ -123,6 +123,29 @@ impl Ui {
         }
     }
 
+    /// What was done besides the report, unless quiet.
+    pub fn info(&self, message: &str) {
+        if self.verbosity > Verbosity::Quiet {
+            to_stderr(&format!("{}\n", escape(message)));
+        }
+    }
+
+    /// What the user can do about the answer, unless quiet.
+    pub fn hint(&self, message: &str) {
+        if self.verbosity > Verbosity::Quiet {
+            to_stderr(&format!(
+                "{} {message}\n",
+                self.label("hint", AnsiColor::Cyan)
+            ));
+        }
+    }
+
+    /// Lines for the program that runs this one, which reads them from stderr too.
+    pub fn commands(&self, lines: &str) {
+        let _ = self;
+        to_stderr(lines);
+    }
+
     /// What is done on the way, with `-v` only.
     pub fn verbose(&self, message: impl Display) {
         if self.verbosity >= Verbosity::Verbose {

@@ -74,6 +74,13 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
+/// A difference of counts with its sign and grouping: `+1,024`.
+#[must_use]
+pub fn signed(delta: i64) -> String {
+    let sign = if delta < 0 { '-' } else { '+' };
+    format!("{sign}{}", grouped(delta.unsigned_abs()))
+}
+
 /// A count in thousands, millions, ... (powers of 1000): `11.7 M`, `3.63 G`; exact below 1000.
 #[must_use]
 pub fn count(value: u64) -> String {

@@ -1,5 +1,6 @@
 //! The command line as a user sees it: exit code, stdout and stderr.
 
+#[macro_use]
 mod common;
 
 use std::io::Read;
@@ -7,22 +8,6 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Engine, Said, fixtures, hello, inspect, run};
-
-/// Compares with a snapshot; what changes between machines and versions is named instead.
-macro_rules! check {
-    ($name:expr, $said:expr) => {
-        insta::with_settings!({filters => vec![
-            (r"0\.\d+\.\d+-[0-9a-f]{16}", "[BUILD]"),
-            (r"inspect( +)0\.\d+\.\d+", "inspect$1[VERSION]"),
-            (r"/[^ `\n]*/inspect-torch", "[BIN]/inspect-torch"),
-            (r"/[^ `\n]*/\.tmp[^/]*/", "[TMP]/"),
-            (r"cuda-sim  (ready|not available: .*)", "cuda-sim  [READY OR WHY NOT]"),
-            (r#""simulated_device": ".*""#, r#""simulated_device": "[READY OR WHY NOT]""#),
-        ], prepend_module_to_snapshot => false, omit_expression => true}, {
-            insta::assert_snapshot!($name, $said.snapshot());
-        });
-    };
-}
 
 #[test]
 fn bad_usage() {

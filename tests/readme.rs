@@ -26,10 +26,10 @@ fn help(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The tables of options, in the section `Use`.
-fn documented(readme: &str) -> BTreeSet<String> {
+/// The tables of options, in a section.
+fn documented(readme: &str, section: &str) -> BTreeSet<String> {
     let usage = readme
-        .split("\n## Use\n")
+        .split(&format!("\n## {section}\n"))
         .nth(1)
         .unwrap()
         .split("\n## ")
@@ -46,7 +46,7 @@ fn documented(readme: &str) -> BTreeSet<String> {
 #[test]
 fn the_option_tables_and_the_help_agree() {
     let readme = include_str!("../README.md");
-    let documented = documented(readme);
+    let documented = documented(readme, "Use");
     let existing = flags(&help(&["--help"]));
     assert!(existing.len() > 10, "{existing:?}");
     let missing: Vec<_> = existing.difference(&documented).collect();
@@ -56,4 +56,33 @@ fn the_option_tables_and_the_help_agree() {
         gone.is_empty(),
         "in README.md, but not in `inspect --help`: {gone:?}"
     );
+}
+
+/// What a command has besides the options of the main one is in its own section.
+#[test]
+fn sections_of_commands_agree_with_their_help() {
+    let readme = include_str!("../README.md");
+    let main = flags(&help(&["--help"]));
+    for (command, section) in [("diff", "Compare"), ("check", "In CI")] {
+        let own: BTreeSet<String> = flags(&help(&[command, "--help"]))
+            .difference(&main)
+            .cloned()
+            .collect();
+        assert_eq!(own, documented(readme, section), "{command}");
+    }
+}
+
+/// The examples of budgets and baselines are read by the program itself.
+#[test]
+fn the_budget_of_the_readme_can_be_read() {
+    let readme = include_str!("../README.md");
+    let budget = readme
+        .split("```json\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let budgets = inspect_checkpoint::check::read_budgets(budget.as_bytes()).unwrap();
+    assert_eq!(budgets.len(), 2);
 }

@@ -58,6 +58,13 @@ impl Failure {
         self
     }
 
+    /// Adds what else is known of the cause.
+    #[must_use]
+    pub(super) fn detail(mut self, detail: String) -> Self {
+        self.details.push(detail);
+        self
+    }
+
     /// A file that could not be read.
     #[must_use]
     pub fn unreadable(path: &Path, error: FormatError) -> Self {

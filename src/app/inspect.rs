@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use super::diff::not_a_report;
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, save, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
 use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
+use crate::diff::Facts;
 use crate::engine::protocol::Mode;
 use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
@@ -23,6 +25,35 @@ struct Looked<'a> {
     ran: Option<Ran>,
     estimate: Option<Estimate>,
     signature: Option<String>,
+}
+
+/// What is known of one file and its run, as the report says it.
+pub(super) struct Examined {
+    pub(super) facts: Facts,
+    pub(super) checkpoint: Checkpoint,
+    /// What decides the exit code: a run that failed, a model that does not fit.
+    pub(super) failure: Option<Failure>,
+}
+
+/// Looks at one file without showing it.
+pub(super) fn examine(
+    path: &Path,
+    inspect: &Inspect,
+    context: &Context,
+) -> Result<Examined, Failure> {
+    let (looked, failure) = look(path, inspect, context)?;
+    let show = Show {
+        format: ReportFormat::Json,
+        ..inspect.show.clone()
+    };
+    let document = document(&looked, &show, &ViewOptions::default());
+    let facts = Facts::of_report(&document.report).map_err(|error| not_a_report(path, error))?;
+    drop(document);
+    Ok(Examined {
+        facts,
+        checkpoint: looked.checkpoint,
+        failure,
+    })
 }
 
 /// Looks at every file; a file that fails is reported and the others go on.
@@ -51,7 +82,10 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
         show(&looked, inspect, context)?;
     }
     for one in &looked {
-        for failure in distrust(one, inspect.trust).into_iter().chain(damage(one)) {
+        for failure in distrust(one.path, &one.checkpoint, inspect.trust)
+            .into_iter()
+            .chain(damage(one))
+        {
             worst = worst.max(failure.exit);
             failure.show(&context.ui);
         }
@@ -85,7 +119,7 @@ fn look<'a>(
         let failure = without_run(&mut looked, inspect)?;
         return Ok((looked, failure));
     };
-    if distrust(&looked, inspect.trust).is_some() {
+    if distrust(path, &looked.checkpoint, inspect.trust).is_some() {
         // Said once, after the report.
         return Ok((looked, None));
     }
@@ -120,12 +154,12 @@ fn without_run(looked: &mut Looked<'_>, inspect: &Inspect) -> Result<Option<Fail
 }
 
 /// The error for a file that must not be loaded.
-fn distrust(looked: &Looked<'_>, trust: bool) -> Option<Failure> {
-    let security = looked.checkpoint.security();
+pub(super) fn distrust(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Option<Failure> {
+    let security = checkpoint.security();
     if trust || security.verdict != Verdict::Dangerous {
         return None;
     }
-    let mut message = format!("`{}` is dangerous to load", looked.path.display());
+    let mut message = format!("`{}` is dangerous to load", path.display());
     if let Some(first) = security.unexpected_globals.first() {
         message.push_str(": it names `");
         message.push_str(first);

@@ -3,12 +3,15 @@
 //! [`main`] reads the arguments and hands over to one function a command; each returns an [`Exit`] or a [`Failure`],
 //! which is shown here and nowhere else.
 
+mod check;
+mod diff;
 mod doctor;
 mod estimates;
 mod exit;
 mod fit;
 mod inspect;
 mod interrupt;
+mod man;
 mod probe;
 mod replay;
 mod run;
@@ -83,8 +86,11 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
         Command::Fit(options) => fit::fit(&options, context),
         Command::Replay(options) => replay::replay(&options),
+        Command::Diff(options) => diff::diff(&options, context),
+        Command::Check(options) => check::check(&options, context),
         Command::Doctor { json } => doctor::doctor(json, context),
         Command::Completions(shell) => completions(shell),
+        Command::Man(folder) => man::man(folder.as_deref()),
     }
 }
 

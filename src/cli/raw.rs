@@ -7,6 +7,7 @@ use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use regex::Regex;
 
+use super::gate::{CheckArgs, DiffArgs};
 use super::input::{BatchArgument, parse_argument};
 use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
 use super::values::{
@@ -30,6 +31,7 @@ const STYLES: Styles = Styles::styled()
 #[command(
     name = "inspect",
     version,
+    long_version = super::LONG_VERSION,
     styles = STYLES,
     max_term_width = 80,
     args_conflicts_with_subcommands = true,
@@ -52,6 +54,10 @@ pub struct Cli {
 pub(super) enum RawCommand {
     /// Find the largest batch that fits into a GPU's memory.
     Fit(Box<FitArgs>),
+    /// What changed between two checkpoints, or two saved reports.
+    Diff(DiffArgs),
+    /// For CI: compare with a baseline or a budget; exit with 1 on a regression.
+    Check(Box<CheckArgs>),
     /// Say what is installed: engine, libtorch, devices.
     Doctor(DoctorArgs),
     /// Replay a PyTorch memory snapshot or a saved trace on the memory model.
@@ -60,6 +66,12 @@ pub(super) enum RawCommand {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all commands.
+    Man {
+        /// Write `inspect.1`, `inspect-check.1`, ... to this folder.
+        #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        output: Option<PathBuf>,
     },
 }
 
@@ -155,11 +167,11 @@ pub(super) struct FitArgs {
     pub(super) units: UnitsArg,
 }
 
-/// What the model is called with.
+/// What the model is called with, and where.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to run")]
 #[group(skip)]
-pub(super) struct InputArgs {
+pub(super) struct SpecArgs {
     /// One argument of the model: `[NAME=]DIMS[:DTYPE][@FILL]`, a number, true,
     /// false, none or a text; once for each. `1x3x224x224`,
     /// `ids=1x128:int64@0..30522`, `[]:float32`.
@@ -171,12 +183,21 @@ pub(super) struct InputArgs {
     #[arg(long = "inputs", value_name = "FILE", conflicts_with = "inputs",
           value_hint = ValueHint::FilePath)]
     pub(super) inputs_file: Option<PathBuf>,
-    /// Print the method's schema.
-    #[arg(long)]
-    pub(super) signature: bool,
     /// Where to run: cpu, cuda[:N] or cuda-sim.
     #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
     pub(super) device: Device,
+}
+
+/// What the model is called with, and what is kept of the run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to run")]
+#[group(skip)]
+pub(super) struct InputArgs {
+    #[command(flatten)]
+    pub(super) specs: SpecArgs,
+    /// Print the method's schema.
+    #[arg(long)]
+    pub(super) signature: bool,
     /// Save the trace of the run on the GPU, real or simulated (with --no-sim:
     /// of the CPU's), for `inspect replay`.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]

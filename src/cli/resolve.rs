@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use super::gate::{CheckCommand, DiffCommand};
 use super::input::BatchArgument;
 use super::raw::{
     Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, RunArgs,
@@ -26,6 +27,10 @@ pub enum Command {
     Fit(Box<Fit>),
     /// Replay a recording of GPU memory.
     Replay(Replay),
+    /// Say what changed.
+    Diff(DiffCommand),
+    /// Compare with a baseline or a budget.
+    Check(Box<CheckCommand>),
     /// Say what is installed.
     Doctor {
         /// As JSON.
@@ -33,6 +38,8 @@ pub enum Command {
     },
     /// Print a completion script.
     Completions(clap_complete::Shell),
+    /// Print the manual page, or write all of them to a folder.
+    Man(Option<PathBuf>),
 }
 
 /// `inspect replay FILE`.
@@ -86,6 +93,17 @@ pub enum BasisArg {
     CudaSim,
     /// The run on the CPU, put through the memory model.
     CpuTrace,
+}
+
+impl BasisArg {
+    /// As it is typed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            BasisArg::CudaSim => "cuda-sim",
+            BasisArg::CpuTrace => "cpu-trace",
+        }
+    }
 }
 
 /// A replay's format.
@@ -288,6 +306,9 @@ impl Cli {
         match self.command {
             Some(RawCommand::Fit(args)) => Command::Fit(Box::new(args.resolve())),
             Some(RawCommand::Replay(args)) => Command::Replay(args.resolve()),
+            Some(RawCommand::Diff(args)) => Command::Diff(args.resolve()),
+            Some(RawCommand::Check(args)) => Command::Check(Box::new(args.resolve())),
+            Some(RawCommand::Man { output }) => Command::Man(output),
             Some(RawCommand::Doctor(args)) => Command::Doctor { json: args.json },
             Some(RawCommand::Completions { shell }) => Command::Completions(shell),
             None => Command::Inspect(Box::new(self.inspect.resolve())),
@@ -335,7 +356,7 @@ impl GpuArgs {
 }
 
 impl LimitArgs {
-    fn resolve(&self) -> EngineLimits {
+    pub(super) fn resolve(&self) -> EngineLimits {
         EngineLimits {
             timeout: self.timeout.as_ref().map(|timeout| timeout.0),
             memory_bytes: self.memory_limit.as_ref().map(|limit| limit.0),
@@ -347,12 +368,12 @@ impl LimitArgs {
 impl InputArgs {
     /// `None` without inputs.
     fn resolve(self, run: RunArgs) -> Option<RunPlan> {
-        let inputs = match (self.inputs, self.inputs_file) {
+        let inputs = match (self.specs.inputs, self.specs.inputs_file) {
             (_, Some(file)) => RunInputs::File(file),
             (specs, None) if specs.is_empty() => return None,
             (specs, None) => RunInputs::Specs(specs),
         };
-        Some(run.resolve(inputs, self.device))
+        Some(run.resolve(inputs, self.specs.device))
     }
 }
 
@@ -416,19 +437,19 @@ impl ReplayArgs {
     }
 }
 
-fn count(value: u32) -> usize {
+pub(super) fn count(value: u32) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 /// `-` and nothing are stdout.
-fn target(output: Option<PathBuf>) -> Target {
+pub(super) fn target(output: Option<PathBuf>) -> Target {
     match output {
         Some(path) if path.as_os_str() != "-" => Target::File(path),
         _ => Target::Stdout,
     }
 }
 
-fn units(units: UnitsArg) -> Units {
+pub(super) fn units(units: UnitsArg) -> Units {
     match units {
         UnitsArg::Iec => Units::Iec,
         UnitsArg::Si => Units::Si,

@@ -20,6 +20,7 @@ mod zip;
 
 use std::path::Path;
 
+pub(crate) use data::on_all_cores;
 pub use data::{hash, storage_bytes, verify};
 pub use error::{FormatError, MemberFault, TensorFault};
 pub use torch::value::{Inputs, TensorRef, Value};

@@ -42,6 +42,13 @@ impl Render for Json {
     }
 }
 
+/// Writes a value with an item a line: its outer two levels have lines of their own, deeper ones stay on theirs.
+pub fn an_item_a_line(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, ItemALine::default());
+    value.serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}
+
 /// The report, and what was asked for besides.
 #[derive(Serialize)]
 struct Body<'a> {

@@ -107,7 +107,7 @@ fn security_and_findings(report: &ExactReport<'_>, out: &mut dyn Write) -> io::R
 }
 
 /// A table, its remarks and an empty line.
-fn grid(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn grid(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
     let columns = grid.filled();
     let (mut titles, mut sides) = (String::new(), String::new());
     for (_, column) in &columns {
@@ -133,7 +133,7 @@ fn grid(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Lines under headings, and an empty line.
-fn facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
     for fact in facts {
         match fact.name {
             "" => writeln!(out, "  - {}", prose(&fact.text))?,
@@ -144,7 +144,7 @@ fn facts(facts: &[Fact], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A text whose code stays code.
-fn prose(text: &str) -> String {
+pub(super) fn prose(text: &str) -> String {
     spans(text)
         .map(|(is_code, part)| if is_code { code(part) } else { cell(part) })
         .collect()
@@ -239,7 +239,7 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A name as code: no backtick, pipe or newline of its own gets through.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let text = escape(text).replace('`', "'").replace('|', "\\|");
     if text.is_empty() {
         "` `".to_owned()

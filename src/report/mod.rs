@@ -5,7 +5,9 @@
 //! * [`View`] is what people asked to see: a tree or a list, filtered, sorted, repeated layers collapsed, cut.
 //! * A [`Render`]er turns both into text. It is given width and colour and asks nobody.
 
+pub mod check;
 mod csv;
+pub mod diff;
 mod estimate;
 mod exact;
 pub mod fit;
@@ -14,6 +16,7 @@ mod html;
 mod json;
 mod layout;
 mod markdown;
+mod page;
 pub mod replay;
 mod run;
 mod table;
@@ -29,7 +32,7 @@ pub use self::exact::{
     VerifiedReport,
 };
 pub use self::html::Html;
-pub use self::json::Json;
+pub use self::json::{Json, an_item_a_line};
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
 pub use self::run::{

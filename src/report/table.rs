@@ -169,6 +169,13 @@ impl Table {
         Ok(())
     }
 
+    /// A remark, broken at blanks.
+    pub(super) fn note(&self, note: &str, out: &mut dyn Write) -> io::Result<()> {
+        wrap(note, self.width)
+            .iter()
+            .try_for_each(|line| writeln!(out, "{}", self.paint(line, Look::Dim)))
+    }
+
     /// The tables of a run, each with an empty line behind it.
     fn run_grids(
         &self,

@@ -10,6 +10,24 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Compares with a snapshot; what changes between machines and versions is named instead.
+#[allow(unused_macros, reason = "each test binary uses its own part")]
+macro_rules! check {
+    ($name:expr, $said:expr) => {
+        insta::with_settings!({filters => vec![
+            (r"0\.\d+\.\d+-[0-9a-f]{16}", "[BUILD]"),
+            (r"inspect( +)0\.\d+\.\d+", "inspect$1[VERSION]"),
+            (r#"(\w*[vV]ersion)": "0\.\d+\.\d+"#, "$1\": \"[VERSION]"),
+            (r"/[^ `\n]*/inspect-torch", "[BIN]/inspect-torch"),
+            (r"/[^ `\n]*/\.tmp[^/]*/", "[TMP]/"),
+            (r"cuda-sim  (ready|not available: .*)", "cuda-sim  [READY OR WHY NOT]"),
+            (r#""simulated_device": ".*""#, r#""simulated_device": "[READY OR WHY NOT]""#),
+        ], prepend_module_to_snapshot => false, omit_expression => true}, {
+            insta::assert_snapshot!($name, $said.snapshot());
+        });
+    };
+}
+
 /// The program, in the folder of the package, with an environment that no terminal or user settings reach.
 pub fn inspect(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inspect"));
@@ -18,6 +36,7 @@ pub fn inspect(args: &[&str]) -> Command {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env_remove("NO_COLOR")
         .env_remove("INSPECT_ENGINE")
+        .env_remove("GITHUB_ACTIONS")
         .env_remove("RUST_BACKTRACE")
         .env("COLUMNS", "100");
     command

@@ -12,6 +12,7 @@ mod verify;
 use std::borrow::Cow;
 
 pub use hash::hash;
+pub(crate) use stream::on_all_cores;
 pub use verify::verify;
 
 use super::error::{FormatError, MemberFault};

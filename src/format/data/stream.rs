@@ -141,7 +141,7 @@ fn pieces(mut reader: impl Read, mut each: impl FnMut(&[u8])) -> io::Result<u64>
 }
 
 /// Does the same work on every item, on all cores; results are in the order of the items.
-pub(super) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism()
         .map_or(1, NonZero::get)
         .min(items.len());

@@ -1,0 +1,369 @@
+//! What is counted and weighed of a file and a run, as named numbers of which less is better.
+//!
+//! A name is a word of [`CATALOGUE`], and for a part of it a dot and the part: `parameters.float16`,
+//! `peak_reserved_bytes.backward.2`. Times are none of them: they differ from run to run.
+
+use super::facts::{
+    EstimateFacts, Facts, FunctionFacts, ModuleFacts, PhaseFacts, RunFacts, ShapeFacts,
+};
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Things.
+    Count,
+}
+
+/// What must be there for a number to be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The file alone.
+    File,
+    /// A run.
+    Run,
+    /// A training run.
+    Training,
+    /// An estimate of GPU memory.
+    Estimate,
+    /// That measured values were asked for.
+    Measured,
+}
+
+/// A kind of number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name.
+    pub name: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// What it needs.
+    pub needs: Needs,
+    /// What it is, in a few words.
+    pub about: &'static str,
+}
+
+const fn kind(name: &'static str, unit: Unit, needs: Needs, about: &'static str) -> Kind {
+    Kind {
+        name,
+        unit,
+        needs,
+        about,
+    }
+}
+
+/// Every kind, in the order of reports.
+pub const CATALOGUE: [Kind; 19] = [
+    kind("file_bytes", Unit::Bytes, Needs::File, "the file"),
+    kind(
+        "storage_bytes",
+        Unit::Bytes,
+        Needs::File,
+        "every storage once",
+    ),
+    kind(
+        "slack_bytes",
+        Unit::Bytes,
+        Needs::File,
+        "stored, but reached by no tensor",
+    ),
+    kind("tensors", Unit::Count, Needs::File, "names"),
+    kind(
+        "parameters",
+        Unit::Count,
+        Needs::File,
+        "elements of parameters, also by dtype",
+    ),
+    kind("parameter_bytes", Unit::Bytes, Needs::File, "parameters"),
+    kind("buffer_bytes", Unit::Bytes, Needs::File, "buffers"),
+    kind(
+        "optimizer_bytes",
+        Unit::Bytes,
+        Needs::File,
+        "optimizer state in the file",
+    ),
+    kind(
+        "flops",
+        Unit::Count,
+        Needs::Run,
+        "floating-point operations forward",
+    ),
+    kind(
+        "backward_flops",
+        Unit::Count,
+        Needs::Training,
+        "floating-point operations backward",
+    ),
+    kind("ops", Unit::Count, Needs::Run, "operators"),
+    kind(
+        "activation_bytes",
+        Unit::Bytes,
+        Needs::Run,
+        "what the layers return, added up",
+    ),
+    kind(
+        "saved_bytes",
+        Unit::Bytes,
+        Needs::Training,
+        "kept for the backward pass",
+    ),
+    kind(
+        "peak_requested_bytes",
+        Unit::Bytes,
+        Needs::Estimate,
+        "asked for at the peak, also by phase",
+    ),
+    kind(
+        "peak_allocated_bytes",
+        Unit::Bytes,
+        Needs::Estimate,
+        "allocated at the peak, also by phase",
+    ),
+    kind(
+        "peak_reserved_bytes",
+        Unit::Bytes,
+        Needs::Estimate,
+        "reserved at the peak, also by phase",
+    ),
+    kind(
+        "measured_peak_requested_bytes",
+        Unit::Bytes,
+        Needs::Measured,
+        "asked for at the measured peak",
+    ),
+    kind(
+        "measured_peak_allocated_bytes",
+        Unit::Bytes,
+        Needs::Measured,
+        "allocated at the measured peak",
+    ),
+    kind(
+        "measured_peak_reserved_bytes",
+        Unit::Bytes,
+        Needs::Measured,
+        "reserved at the measured peak",
+    ),
+];
+
+/// The kind that a name belongs to, and the part of it that is meant; the ending `_bytes` may be left out.
+#[must_use]
+pub fn find(name: &str) -> Option<(Kind, &str)> {
+    let (base, part) = name.split_once('.').unwrap_or((name, ""));
+    let exact = CATALOGUE.iter().find(|kind| kind.name == base);
+    let short = || {
+        let mut kinds = CATALOGUE.iter();
+        kinds.find(|kind| kind.name.strip_suffix("_bytes") == Some(base))
+    };
+    exact.or_else(short).map(|kind| (*kind, part))
+}
+
+/// Where a number stands among others: by kind, parts behind their whole. Sorting by it must be stable.
+#[must_use]
+pub fn order(name: &str) -> Option<usize> {
+    let base = name.split('.').next().unwrap_or_default();
+    CATALOGUE.iter().position(|kind| kind.name == base)
+}
+
+/// One number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// The number; `None` where it is not known.
+    pub value: Option<u64>,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+/// All numbers of a file and its run; measured ones where asked for.
+#[must_use]
+pub fn of(facts: &Facts, measured: bool) -> Vec<Metric> {
+    let mut list = List(Vec::new());
+    file(facts, &mut list);
+    if let Some(run) = &facts.run {
+        ran(run, &mut list);
+    }
+    if let Some(estimate) = &facts.estimate {
+        estimated(estimate, &mut list);
+    }
+    let run = facts.run.as_ref().filter(|_| measured);
+    if let Some(measured) = run.and_then(|run| run.measured.as_ref()) {
+        list.add(
+            "measured_peak_requested_bytes",
+            measured.peak_requested_bytes,
+        );
+        list.add(
+            "measured_peak_allocated_bytes",
+            measured.peak_allocated_bytes,
+        );
+        // The CPU's allocator keeps nothing back.
+        if measured.peak_reserved_bytes.is_some() {
+            list.add("measured_peak_reserved_bytes", measured.peak_reserved_bytes);
+        }
+    }
+    list.0
+}
+
+struct List(Vec<Metric>);
+
+impl List {
+    fn add(&mut self, name: &str, value: Option<u64>) {
+        let unit = find(name).map_or(Unit::Count, |(kind, _)| kind.unit);
+        self.0.push(Metric {
+            name: name.to_owned(),
+            value,
+            unit,
+        });
+    }
+}
+
+fn file(facts: &Facts, list: &mut List) {
+    let totals = &facts.totals;
+    list.add("file_bytes", Some(facts.file.bytes));
+    list.add("storage_bytes", Some(totals.storage_bytes));
+    list.add("slack_bytes", Some(totals.slack_bytes));
+    list.add("tensors", Some(totals.tensors));
+    let of_role = |role: &'static str| facts.tensors.iter().filter(move |one| one.role == role);
+    let mut dtypes: Vec<(&str, u64)> = Vec::new();
+    let mut numel = Some(0_u64);
+    for tensor in of_role("parameter") {
+        numel = add(numel, tensor.numel);
+        let dtype = tensor.dtype.as_deref().unwrap_or("unknown");
+        let elements = tensor.numel.unwrap_or(0);
+        match dtypes.iter_mut().find(|(name, _)| *name == dtype) {
+            Some((_, sum)) => *sum = sum.saturating_add(elements),
+            None => dtypes.push((dtype, elements)),
+        }
+    }
+    dtypes.sort_unstable();
+    list.add("parameters", numel);
+    for (dtype, elements) in dtypes {
+        list.add(&format!("parameters.{dtype}"), Some(elements));
+    }
+    for (name, role) in [
+        ("parameter_bytes", "parameter"),
+        ("buffer_bytes", "buffer"),
+        ("optimizer_bytes", "optimizer"),
+    ] {
+        let bytes = of_role(role).map(|one| one.bytes);
+        list.add(name, bytes.fold(Some(0), add));
+    }
+}
+
+/// A sum of which one part is unknown is unknown.
+fn add(sum: Option<u64>, value: Option<u64>) -> Option<u64> {
+    Some(sum?.saturating_add(value?))
+}
+
+fn ran(run: &RunFacts, list: &mut List) {
+    list.add("flops", run.totals.flops);
+    let training = run.mode == "train";
+    if training {
+        list.add("backward_flops", run.totals.backward_flops);
+    }
+    list.add("ops", Some(run.ops.total));
+    let activations = activations(run).into_iter().map(|(_, bytes)| bytes);
+    list.add(
+        "activation_bytes",
+        Some(activations.fold(0, u64::saturating_add)),
+    );
+    if training {
+        let root = run.modules.iter().find(|module| module.path.is_empty());
+        list.add("saved_bytes", root.and_then(|module| module.saved_bytes));
+    }
+}
+
+/// What every module without modules below it returned, and every operator that the others call themselves, all calls
+/// together, bytes; by path, in order of first use.
+#[must_use]
+pub fn activations(run: &RunFacts) -> Vec<(&str, u64)> {
+    let parents: std::collections::HashSet<&str> = run
+        .modules
+        .iter()
+        .filter(|module| !module.path.is_empty())
+        .map(|module| {
+            module
+                .path
+                .rsplit_once('.')
+                .map_or("", |(parent, _)| parent)
+        })
+        .collect();
+    let bytes = |module: &ModuleFacts| {
+        if parents.contains(module.path.as_str()) {
+            let functions = module.functions.iter().map(function_bytes);
+            functions.fold(0, u64::saturating_add)
+        } else {
+            returned(module)
+        }
+    };
+    let modules = run.modules.iter();
+    modules.map(|one| (one.path.as_str(), bytes(one))).collect()
+}
+
+fn function_bytes(function: &FunctionFacts) -> u64 {
+    sum(&function.outputs).saturating_mul(function.calls)
+}
+
+fn returned(module: &ModuleFacts) -> u64 {
+    match &module.outputs_of_calls {
+        Some(calls) => calls
+            .iter()
+            .map(|one| sum(&one.outputs).saturating_mul(one.calls))
+            .fold(0, u64::saturating_add),
+        None => sum(&module.outputs).saturating_mul(module.calls),
+    }
+}
+
+fn sum(tensors: &[ShapeFacts]) -> u64 {
+    let sizes = tensors.iter().map(|tensor| tensor.bytes);
+    sizes.fold(0, u64::saturating_add)
+}
+
+fn estimated(estimate: &EstimateFacts, list: &mut List) {
+    type Figure = fn(&PhaseFacts) -> Option<u64>;
+    let figures: [(&str, Option<u64>, Figure); 3] = [
+        (
+            "peak_requested_bytes",
+            estimate.peak_requested_bytes,
+            |phase| phase.peak_requested_bytes,
+        ),
+        (
+            "peak_allocated_bytes",
+            estimate.peak_allocated_bytes,
+            |phase| phase.peak_allocated_bytes,
+        ),
+        (
+            "peak_reserved_bytes",
+            estimate.peak_reserved_bytes,
+            |phase| phase.peak_reserved_bytes,
+        ),
+    ];
+    // Without a run there is no peak to speak of: it is not known.
+    if estimate.basis == "static" {
+        return;
+    }
+    for (name, peak, of) in figures {
+        list.add(name, peak);
+        for phase in &estimate.phases {
+            list.add(&format!("{name}.{}", phase.key()), of(phase));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_their_ending() {
+        assert_eq!(find("peak_reserved").unwrap().0.name, "peak_reserved_bytes");
+        assert_eq!(find("file_bytes").unwrap().0.name, "file_bytes");
+        assert_eq!(find("parameters.float16").unwrap().1, "float16");
+        assert_eq!(find("peak_allocated.backward.2").unwrap().1, "backward.2");
+        // `parameters` is the count, not `parameter_bytes`.
+        assert_eq!(find("parameters").unwrap().0.unit, Unit::Count);
+        assert!(find("speed").is_none());
+        assert!(find("").is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! SARIF 2.1.0: findings and regressions as results, for code scanning.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use super::{CheckReport, reasons, sentence};
+use crate::check::{CODES, Check, CheckedFinding, FileCheck, Verdict};
+use crate::diff::metrics::CATALOGUE;
+use crate::report::Tool;
+
+/// What a rule of a regression begins with.
+const REGRESSION: &str = "regression/";
+
+/// Writes the report as SARIF.
+pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
+    let mut results = Vec::new();
+    for file in &report.files {
+        let failed = file
+            .checks
+            .iter()
+            .filter(|check| check.verdict == Verdict::Fail);
+        results.extend(failed.map(|check| regression(check, file)));
+        results.extend(file.findings.iter().map(|finding| result(finding, file)));
+    }
+    let mut rules: BTreeMap<String, &str> = BTreeMap::new();
+    for result in &results {
+        let id = result
+            .get("ruleId")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        rules.insert(id.to_owned(), about(id));
+    }
+    let rules: Vec<Value> = rules
+        .into_iter()
+        .map(|(id, about)| json!({"id": id, "shortDescription": {"text": about}}))
+        .collect();
+    // What could not be checked is no result, but a fault of the run.
+    let faults: Vec<Value> = report
+        .files
+        .iter()
+        .filter_map(|file| {
+            let text = format!("{}: {}", file.file, file.error.as_ref()?);
+            Some(json!({"level": "error", "message": {"text": text}}))
+        })
+        .collect();
+    let document = json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {"driver": {
+                "name": Tool::THIS.name,
+                "version": Tool::THIS.version,
+                "semanticVersion": Tool::THIS.version,
+                "rules": rules,
+            }},
+            "invocations": [{
+                "executionSuccessful": faults.is_empty(),
+                "toolExecutionNotifications": faults,
+            }],
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    });
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    writeln!(out)
+}
+
+fn about(rule: &str) -> &'static str {
+    if let Some(metric) = rule.strip_prefix(REGRESSION) {
+        let base = metric.split('.').next().unwrap_or_default();
+        let kind = CATALOGUE.iter().find(|kind| kind.name == base);
+        return kind.map_or("a number", |kind| kind.about);
+    }
+    let code = CODES.iter().find(|(code, _)| *code == rule);
+    code.map_or("a finding", |(_, about)| about)
+}
+
+/// GitHub wants a line for everything; a checkpoint has none.
+fn location(file: &FileCheck, name: &str) -> Value {
+    let mut location = json!({
+        "physicalLocation": {
+            "artifactLocation": {"uri": uri(&file.file)},
+            "region": {"startLine": 1},
+        },
+    });
+    if !name.is_empty()
+        && let Some(fields) = location.as_object_mut()
+    {
+        fields.insert(
+            "logicalLocations".to_owned(),
+            json!([{"fullyQualifiedName": name}]),
+        );
+    }
+    location
+}
+
+fn regression(check: &Check, file: &FileCheck) -> Value {
+    let why = reasons(check);
+    let text = match why.as_str() {
+        "" => sentence(check),
+        why => format!("{}: {why}", sentence(check)),
+    };
+    json!({
+        "ruleId": format!("{REGRESSION}{}", check.metric),
+        "level": "error",
+        "message": {"text": text},
+        "locations": [location(file, "")],
+        "partialFingerprints": {"inspect/v1": format!("{}:{}", file.file, check.metric)},
+    })
+}
+
+fn result(checked: &CheckedFinding, file: &FileCheck) -> Value {
+    let finding = &checked.finding;
+    let level = match (checked.denied, finding.severity.as_str()) {
+        (true, _) | (_, "error") => "error",
+        (_, "warning") => "warning",
+        _ => "note",
+    };
+    json!({
+        "ruleId": finding.code,
+        "level": level,
+        "message": {"text": finding.message},
+        "locations": [location(file, &finding.location)],
+        "baselineState": if checked.new { "new" } else { "unchanged" },
+        "partialFingerprints": {"inspect/v1": format!("{}:{}:{}", file.file, finding.code, finding.location)},
+    })
+}
+
+/// A path as a relative reference: what a URI does not allow is written as its bytes.
+fn uri(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for byte in path.trim_start_matches("./").bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte));
+            }
+            byte => {
+                let _ = write!(text, "%{byte:02X}");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::uri;
+
+    #[test]
+    fn a_path_is_a_reference() {
+        assert_eq!(uri("./models/a b:c.pt"), "models/a%20b%3Ac.pt");
+        assert_eq!(uri("größe.pt"), "gr%C3%B6%C3%9Fe.pt");
+    }
+}
