@@ -5,15 +5,13 @@
 mod archive;
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use archive::{Record, script, tensor, zip};
+use archive::{Record, legacy, plain, script, tensor, zip};
 use common::{Said, inspect};
-use inspect_checkpoint::trace::memory::MemoryTimeline;
-use inspect_checkpoint::trace::{Category, Event, Trace, TraceReader};
+use inspect_checkpoint::trace::{Trace, TraceReader};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -421,6 +419,53 @@ fn weights_of_every_storage_are_loaded() {
 }
 
 #[test]
+fn weights_of_every_format_are_loaded() {
+    let folder = TempDir::new().unwrap();
+    let path = checks_its_weights(&folder);
+    let data: Vec<u8> = [1_f32, 2.0, 3.0, 4.0]
+        .into_iter()
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    let one = [&b"}U\x01w"[..], &plain(), b"s"].concat();
+    let bare = [&b"\x80\x02"[..], &one, b"."].concat();
+    // {"epoch": 3, "state_dict": {"w": ...}}
+    let nested = [
+        &b"\x80\x02}(U\x05epochK\x03U\x0astate_dict"[..],
+        &one,
+        b"u.",
+    ]
+    .concat();
+    let header = r#"{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}"#;
+    let safetensors = [
+        &u64::try_from(header.len()).unwrap().to_le_bytes()[..],
+        header.as_bytes(),
+        &data,
+    ]
+    .concat();
+    let zipped = |pickle: &[u8]| {
+        zip(&[
+            Record::new("a/data.pkl", pickle),
+            Record::new("a/data/0", &data),
+            Record::new("a/version", b"3\n"),
+        ])
+    };
+    let cases = [
+        ("zip.pth", zipped(&bare)),
+        ("nested.pth", zipped(&nested)),
+        ("legacy.pth", legacy(&bare, &data)),
+        ("nested_legacy.pth", legacy(&nested, &data)),
+        ("model.safetensors", safetensors),
+    ];
+    for (name, bytes) in cases {
+        let weights = folder.path().join(name);
+        std::fs::write(&weights, bytes).unwrap();
+        let weights = weights.to_str().unwrap();
+        let said = run(&path, &["--input", "2x3", "-q", "--weights", weights]);
+        assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
+    }
+}
+
+#[test]
 fn a_networks_deflated_weights_are_loaded() {
     let weights = fixture("resnet18_state.pth");
     let report = report(
@@ -556,48 +601,6 @@ fn trace(file: &Path, dims: &[u64], training: Option<&str>) -> Trace {
     reader.finish().unwrap()
 }
 
-/// At every event, the bytes of each category are those of the allocations that are live and belong to it, and they
-/// add up to what the allocator has handed out.
-fn assert_adds_up(name: &str, trace: &Trace) {
-    let memory = MemoryTimeline::of(trace);
-    let mut by_category: BTreeMap<Category, u64> = BTreeMap::new();
-    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut highest = 0;
-    for (index, event) in trace.events.iter().enumerate() {
-        let category = |id: u32| memory.allocations[id as usize].category;
-        match event {
-            Event::Alloc { id, bytes, .. } => {
-                live.insert(*id, *bytes);
-                *by_category.entry(category(*id)).or_default() += bytes;
-            }
-            Event::Free { id, .. } => {
-                let bytes = live.remove(id).unwrap();
-                *by_category.get_mut(&category(*id)).unwrap() -= bytes;
-            }
-            _ => {}
-        }
-        let allocator: u64 = live.values().sum();
-        let categories: u64 = by_category.values().sum();
-        assert_eq!(categories, allocator, "{name}: at event {index}");
-        // The timeline's own account of the same moment: what was born and has not died.
-        if index % 97 == 0 {
-            let lives = memory.allocations.iter().filter(|life| {
-                life.recorded && life.born <= index && life.died.is_none_or(|died| died > index)
-            });
-            let theirs: u64 = lives.map(|life| life.bytes).sum();
-            assert_eq!(theirs, allocator, "{name}: at event {index}");
-        }
-        highest = highest.max(allocator);
-    }
-    assert_eq!(memory.peak.as_ref().unwrap().requested, highest, "{name}");
-    let at_peak: u64 = memory
-        .categories_at_peak()
-        .iter()
-        .map(|(_, bytes)| bytes)
-        .sum();
-    assert_eq!(at_peak, highest, "{name}");
-}
-
 #[test]
 fn categories_add_up_at_every_event() {
     let cases: [(&str, &[u64]); 3] = [
@@ -606,9 +609,9 @@ fn categories_add_up_at_every_event() {
         ("train/transformer.pt", &[2, 6, 16]),
     ];
     for (name, dims) in cases {
-        assert_adds_up(name, &trace(&fixture(name), dims, None));
+        common::assert_categories_add_up(name, &trace(&fixture(name), dims, None));
         for optimizer in ["sgd", "adamw", "adagrad"] {
-            assert_adds_up(
+            common::assert_categories_add_up(
                 &format!("{name}, {optimizer}"),
                 &trace(&fixture(name), dims, Some(optimizer)),
             );

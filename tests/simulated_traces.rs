@@ -164,7 +164,11 @@ fn the_model_makes_of_a_run_what_pytorchs_allocator_did() {
         for args in ways {
             let what = format!("{file} {args:?}");
             let run = run(folder.path(), file, input, &args);
-            phases += compare_phases(&read(&run.trace), &what);
+            let trace = read(&run.trace);
+            phases += compare_phases(&trace, &what);
+            if !large {
+                common::assert_categories_add_up(&what, &trace);
+            }
             compare_replay(&run.trace, &run.report, &what);
             compare_replay(&run.snapshot, &run.report, &what);
         }

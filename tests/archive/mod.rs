@@ -20,6 +20,17 @@ pub fn tensor(offset: &[u8], size: &[u8], stride: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A file of torch 0.1.10 to 1.5 holding an object, whose one storage has 4 elements of `data`.
+pub fn legacy(object: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut out = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.".to_vec();
+    out.extend(b"\x80\x02}(U\x10protocol_versionM\xe9\x03U\x0dlittle_endian\x88u.");
+    out.extend(object);
+    out.extend(b"\x80\x02]U\x010a.");
+    out.extend(4_i64.to_le_bytes());
+    out.extend(data);
+    out
+}
+
 /// A tensor of 4 elements.
 pub fn plain() -> Vec<u8> {
     tensor(b"K\x00", b"K\x04\x85", b"K\x01\x85")

@@ -7,8 +7,12 @@
     reason = "each test binary uses its own part"
 )]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use inspect_checkpoint::trace::memory::MemoryTimeline;
+use inspect_checkpoint::trace::{Category, Event, Trace};
 
 /// Compares with a snapshot; what changes between machines and versions is named instead.
 #[allow(unused_macros, reason = "each test binary uses its own part")]
@@ -91,6 +95,52 @@ pub fn has_simulated_device() -> bool {
             false
         }
     }
+}
+
+/// At every event, the bytes of each category are those of the allocations that are live and belong to it, and they
+/// add up to what the allocator has handed out.
+pub fn assert_categories_add_up(name: &str, trace: &Trace) {
+    let memory = MemoryTimeline::of(trace);
+    let mut by_category: BTreeMap<Category, u64> = BTreeMap::new();
+    let mut live: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut highest = 0;
+    for (index, event) in trace.events.iter().enumerate() {
+        let category = |id: u32| memory.allocations[id as usize].category;
+        match event {
+            Event::Alloc { id, bytes, .. } => {
+                live.insert(*id, *bytes);
+                *by_category.entry(category(*id)).or_default() += bytes;
+            }
+            Event::Free { id, .. } => {
+                let bytes = live.remove(id).expect("what is freed was live");
+                *by_category.entry(category(*id)).or_default() -= bytes;
+            }
+            _ => {}
+        }
+        let allocator: u64 = live.values().sum();
+        let categories: u64 = by_category.values().sum();
+        assert_eq!(categories, allocator, "{name}: at event {index}");
+        // The timeline's own account of the same moment: what was born and has not died.
+        if index % 97 == 0 {
+            let lives = memory.allocations.iter().filter(|life| {
+                life.recorded && life.born <= index && life.died.is_none_or(|died| died > index)
+            });
+            let theirs: u64 = lives.map(|life| life.bytes).sum();
+            assert_eq!(theirs, allocator, "{name}: at event {index}");
+        }
+        highest = highest.max(allocator);
+    }
+    assert_eq!(
+        memory.peak.as_ref().expect("a run has a peak").requested,
+        highest,
+        "{name}"
+    );
+    let at_peak: u64 = memory
+        .categories_at_peak()
+        .iter()
+        .map(|(_, bytes)| bytes)
+        .sum();
+    assert_eq!(at_peak, highest, "{name}");
 }
 
 /// A fake engine: a script in a folder of its own, which goes away with the folder.
