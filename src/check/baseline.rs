@@ -19,6 +19,9 @@ const KIND: &str = "inspect-baseline";
 /// Tensors and modules that a baseline lists one by one; of more, those of one prefix are summed up.
 const MOST_LISTED: usize = 2000;
 
+/// Parts of a name that are told apart, at most.
+const MOST_PARTS: usize = 64;
+
 /// A baseline. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
@@ -241,8 +244,9 @@ fn depth_of<'a>(names: &(impl Iterator<Item = &'a str> + Clone)) -> Option<usize
             names.clone().map(|name| prefix(name, depth)).collect();
         prefixes.len()
     };
-    let deep = (1..=64).rev().find(|depth| groups(*depth) <= MOST_LISTED);
-    Some(deep.unwrap_or(1))
+    // Deeper is never fewer.
+    let few = (1..=MOST_PARTS).take_while(|depth| groups(*depth) <= MOST_LISTED);
+    Some(few.last().unwrap_or(1))
 }
 
 /// The first parts of a name.

@@ -195,10 +195,17 @@ fn tensor_row(change: &TensorChange, units: Units) -> Vec<Cell> {
         Some(values) => format!("{} {}", side_text(new, old), values_text(values)),
         None => side_text(new, old),
     };
+    let before = side_text(old, new);
+    // What is the same on both sides is said once.
+    let before = if before == after {
+        String::new()
+    } else {
+        before
+    };
     vec![
         Cell::new(names.join(", "), look),
         Cell::new(format!("{}{guessed}", escape(&name)), Look::Plain),
-        Cell::new(side_text(old, new), Look::Dim),
+        Cell::new(before, Look::Dim),
         Cell::new(after.trim_start(), Look::Plain),
         Cell::new(
             match change.delta_bytes {
