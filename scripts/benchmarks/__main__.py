@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import pkgutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,11 +32,14 @@ def main() -> None:
     bench = Bench(options.bin, options.work, options.quick)
     for name in options.names or BENCHMARKS:
         print(f"measuring {name}", file=sys.stderr, flush=True)
+        shown = len(bench.rows)
         try:
             BENCHMARKS[name](bench)
-        except (RuntimeError, OSError, ValueError) as problem:
+        except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as problem:
             print(problem, file=sys.stderr)
             bench.error(name, str(problem))
+        for row in bench.rows[shown:]:
+            print(f"  {row.name}: {row.ours} {row.ratio}", file=sys.stderr, flush=True)
     print(f"{machine()}; medians; `less` is how many times less inspect needs\n")
     print(bench.table())
     missed = sum(row.met is False for row in bench.rows)

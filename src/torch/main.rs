@@ -22,8 +22,6 @@ mod target;
 mod train;
 mod weights;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    run::main()
+fn main() {
+    ffi::leave(run::main())
 }

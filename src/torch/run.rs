@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufRead};
-use std::process::ExitCode;
 
 use inspect_checkpoint::engine::protocol::{
     BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Lifetimes, Message, Mode,
@@ -26,10 +25,10 @@ use crate::weights;
 
 type Stdout = Output<File>;
 
-/// Reads the request, does it, and ends with `done` or `failed`.
-pub(crate) fn main() -> ExitCode {
+/// Reads the request, does it, and ends with `done` or `failed`. The exit status: 0, or 1 where there is nobody to tell.
+pub(crate) fn main() -> u8 {
     let Ok(stdout) = process::begin() else {
-        return ExitCode::FAILURE;
+        return 1;
     };
     let mut output = Output::new(stdout);
     let ended = serve(&mut output).and_then(|message| Ok(output.message(&message)?));
@@ -39,10 +38,7 @@ pub(crate) fn main() -> ExitCode {
             .map_err(Failure::from),
         other => other,
     };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE, // the front has gone: nobody to tell
-    }
+    u8::from(ended.is_err()) // the front has gone
 }
 
 fn serve(output: &mut Stdout) -> Result<Message, Failure> {
