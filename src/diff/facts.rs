@@ -303,10 +303,22 @@ pub struct EstimateFacts {
     pub peak_allocated_bytes: Option<u64>,
     /// Highest reserved.
     pub peak_reserved_bytes: Option<u64>,
+    /// The peaks of an eager Python module; reports of earlier versions do not have them.
+    #[serde(default)]
+    pub eager: Option<EagerFacts>,
     /// The moment of the peak.
     pub at_peak: Option<AtPeakFacts>,
     /// Whether it fits, where that was asked.
     pub fits: Option<bool>,
+}
+
+/// The peaks of an eager Python module.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct EagerFacts {
+    /// Highest allocated.
+    pub peak_allocated_bytes: Option<u64>,
+    /// Highest reserved.
+    pub peak_reserved_bytes: Option<u64>,
 }
 
 /// One phase.

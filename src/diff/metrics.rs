@@ -54,7 +54,7 @@ const fn kind(name: &'static str, unit: Unit, needs: Needs, about: &'static str)
 }
 
 /// Every kind, in the order of reports.
-pub const CATALOGUE: [Kind; 19] = [
+pub const CATALOGUE: [Kind; 21] = [
     kind("file_bytes", Unit::Bytes, Needs::File, "the file"),
     kind(
         "storage_bytes",
@@ -125,6 +125,18 @@ pub const CATALOGUE: [Kind; 19] = [
         Unit::Bytes,
         Needs::Estimate,
         "reserved at the peak, also by phase",
+    ),
+    kind(
+        "eager_peak_allocated_bytes",
+        Unit::Bytes,
+        Needs::Estimate,
+        "allocated at the peak of an eager Python module",
+    ),
+    kind(
+        "eager_peak_reserved_bytes",
+        Unit::Bytes,
+        Needs::Estimate,
+        "reserved at the peak of an eager Python module",
     ),
     kind(
         "measured_peak_requested_bytes",
@@ -348,6 +360,10 @@ fn estimated(estimate: &EstimateFacts, list: &mut List) {
         for phase in &estimate.phases {
             list.add(&format!("{name}.{}", phase.key()), of(phase));
         }
+    }
+    if let Some(eager) = &estimate.eager {
+        list.add("eager_peak_allocated_bytes", eager.peak_allocated_bytes);
+        list.add("eager_peak_reserved_bytes", eager.peak_reserved_bytes);
     }
 }
 
