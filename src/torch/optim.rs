@@ -39,8 +39,30 @@ struct Live {
 
 /// One kind of optimizer.
 trait Rule {
+    /// What comes before a step, however it is done: refuses gradients that it cannot use, makes the state that is
+    /// missing.
+    fn prepare(&mut self, _live: &[Live], _how: OptimizerImpl) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// A step, one parameter after the other.
+    fn one_by_one(&mut self, live: &[Live]) -> Result<(), Failure>;
+
+    /// A step with one multi-tensor call for all parameters of a group.
+    fn many_at_once(&mut self, live: &[Live]) -> Result<(), Failure>;
+
+    /// A step with one fused kernel for all parameters of a group.
+    fn fused(&mut self, live: &[Live]) -> Result<(), Failure>;
+
     /// One step for all parameters that have a gradient.
-    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure>;
+    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
+        self.prepare(live, how)?;
+        match how {
+            OptimizerImpl::Loop => self.one_by_one(live),
+            OptimizerImpl::Foreach => self.many_at_once(live),
+            OptimizerImpl::Fused => self.fused(live),
+        }
+    }
 
     /// The state of parameter `index`, under torch.optim's names.
     fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)>;

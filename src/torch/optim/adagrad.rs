@@ -37,8 +37,19 @@ impl Adagrad {
         }
         Ok(Adagrad { states })
     }
+}
 
-    fn one_by_one(&self, live: &[Live]) -> Result<(), Failure> {
+/// The learning rate of a step.
+fn rate(step: f64) -> f64 {
+    LR / (1.0 + (step - 1.0) * LR_DECAY)
+}
+
+impl Rule for Adagrad {
+    fn prepare(&mut self, live: &[Live], _how: OptimizerImpl) -> Result<(), Failure> {
+        super::refuse_sparse("the engine's Adagrad", live)
+    }
+
+    fn one_by_one(&mut self, live: &[Live]) -> Result<(), Failure> {
         let mut std = None;
         for Live { index, param, grad } in live {
             let Some(Some(state)) = self.states.get(*index) else {
@@ -55,7 +66,7 @@ impl Adagrad {
         Ok(())
     }
 
-    fn many_at_once(&self, live: &[Live]) -> Result<(), Failure> {
+    fn many_at_once(&mut self, live: &[Live]) -> Result<(), Failure> {
         let (mut std, mut numerator) = (None, None);
         for group in groups(live)? {
             let params = all_real(group.params())?;
@@ -87,7 +98,7 @@ impl Adagrad {
         Ok(())
     }
 
-    fn fused(&self, live: &[Live]) -> Result<(), Failure> {
+    fn fused(&mut self, live: &[Live]) -> Result<(), Failure> {
         for group in groups(live)? {
             let steps = group.states(&self.states, |state| &state.step);
             count_fused(&steps)?;
@@ -106,23 +117,6 @@ impl Adagrad {
         }
         Ok(())
     }
-}
-
-/// The learning rate of a step.
-fn rate(step: f64) -> f64 {
-    LR / (1.0 + (step - 1.0) * LR_DECAY)
-}
-
-impl Rule for Adagrad {
-    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
-        super::refuse_sparse("the engine's Adagrad", live)?;
-        match how {
-            OptimizerImpl::Loop => self.one_by_one(live),
-            OptimizerImpl::Foreach => self.many_at_once(live),
-            OptimizerImpl::Fused => self.fused(live),
-        }
-    }
-
     fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)> {
         match self.states.get(index) {
             Some(Some(state)) => vec![("step", &state.step), ("sum", &state.sum)],

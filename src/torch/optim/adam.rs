@@ -70,48 +70,6 @@ impl Adam {
         Ok(())
     }
 
-    fn one_by_one(&self, live: &[Live]) -> Result<(), Failure> {
-        let mut denom = None;
-        for Live { index, param, grad } in live {
-            let Some(Some(state)) = self.states.get(*index) else {
-                continue;
-            };
-            count(&state.step)?;
-            if let Some(factor) = self.decay.factor() {
-                let arguments = [Value::Tensor(param), Value::WrappedDouble(factor)];
-                run("aten::mul_", "Tensor", &arguments)?;
-            }
-            let (param, grad) = (real(param)?, real(grad)?);
-            let (exp_avg, exp_avg_sq) = (real(&state.exp_avg)?, real(&state.exp_avg_sq)?);
-            let moved = [
-                Value::Tensor(&exp_avg),
-                Value::Tensor(&grad),
-                Value::Double(1.0 - BETA1),
-            ];
-            run("aten::lerp_", "Scalar", &moved)?;
-            let scaled = [Value::Tensor(&exp_avg_sq), Value::WrappedDouble(BETA2)];
-            run("aten::mul_", "Tensor", &scaled)?;
-            add_square(&exp_avg_sq, &grad, Value::Double(1.0 - BETA2))?;
-            let (step_size, root) = corrections(value_of(&state.step)?);
-            let fresh = {
-                let sqrt = one("aten::sqrt", "", &[Value::Tensor(&exp_avg_sq)])?;
-                let arguments = [Value::Tensor(&sqrt), Value::WrappedDouble(root)];
-                one("aten::div", "Tensor", &arguments)?
-            };
-            divide_into(&param, &exp_avg, (&mut denom, fresh), EPS, -step_size)?;
-        }
-        Ok(())
-    }
-
-    fn many_at_once(&self, live: &[Live]) -> Result<(), Failure> {
-        let mut roots = None;
-        for group in groups(live)? {
-            self.update_group(&group, &mut roots)?;
-        }
-        roots.into_iter().for_each(free);
-        Ok(())
-    }
-
     fn update_group(
         &self,
         group: &Group<'_>,
@@ -159,8 +117,64 @@ impl Adam {
         ];
         run("aten::_foreach_addcdiv_", "ScalarList", &update)
     }
+}
 
-    fn fused(&self, live: &[Live]) -> Result<(), Failure> {
+/// Step size and root of the second bias correction, as Python's floats compute them.
+fn corrections(step: f64) -> (f64, f64) {
+    let first = 1.0 - BETA1.powf(step);
+    let second = 1.0 - BETA2.powf(step);
+    (LR / first, second.powf(0.5))
+}
+
+impl Rule for Adam {
+    fn prepare(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
+        super::refuse_sparse("Adam", live)?;
+        self.init(live, how)
+    }
+
+    fn one_by_one(&mut self, live: &[Live]) -> Result<(), Failure> {
+        let mut denom = None;
+        for Live { index, param, grad } in live {
+            let Some(Some(state)) = self.states.get(*index) else {
+                continue;
+            };
+            count(&state.step)?;
+            if let Some(factor) = self.decay.factor() {
+                let arguments = [Value::Tensor(param), Value::WrappedDouble(factor)];
+                run("aten::mul_", "Tensor", &arguments)?;
+            }
+            let (param, grad) = (real(param)?, real(grad)?);
+            let (exp_avg, exp_avg_sq) = (real(&state.exp_avg)?, real(&state.exp_avg_sq)?);
+            let moved = [
+                Value::Tensor(&exp_avg),
+                Value::Tensor(&grad),
+                Value::Double(1.0 - BETA1),
+            ];
+            run("aten::lerp_", "Scalar", &moved)?;
+            let scaled = [Value::Tensor(&exp_avg_sq), Value::WrappedDouble(BETA2)];
+            run("aten::mul_", "Tensor", &scaled)?;
+            add_square(&exp_avg_sq, &grad, Value::Double(1.0 - BETA2))?;
+            let (step_size, root) = corrections(value_of(&state.step)?);
+            let fresh = {
+                let sqrt = one("aten::sqrt", "", &[Value::Tensor(&exp_avg_sq)])?;
+                let arguments = [Value::Tensor(&sqrt), Value::WrappedDouble(root)];
+                one("aten::div", "Tensor", &arguments)?
+            };
+            divide_into(&param, &exp_avg, (&mut denom, fresh), EPS, -step_size)?;
+        }
+        Ok(())
+    }
+
+    fn many_at_once(&mut self, live: &[Live]) -> Result<(), Failure> {
+        let mut roots = None;
+        for group in groups(live)? {
+            self.update_group(&group, &mut roots)?;
+        }
+        roots.into_iter().for_each(free);
+        Ok(())
+    }
+
+    fn fused(&mut self, live: &[Live]) -> Result<(), Failure> {
         let (op, weight_decay) = match self.decay {
             Decay::None => ("aten::_fused_adam_", 0.0),
             Decay::Decoupled(decay) => ("aten::_fused_adamw_", decay),
@@ -187,26 +201,6 @@ impl Adam {
         }
         Ok(())
     }
-}
-
-/// Step size and root of the second bias correction, as Python's floats compute them.
-fn corrections(step: f64) -> (f64, f64) {
-    let first = 1.0 - BETA1.powf(step);
-    let second = 1.0 - BETA2.powf(step);
-    (LR / first, second.powf(0.5))
-}
-
-impl Rule for Adam {
-    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
-        super::refuse_sparse("Adam", live)?;
-        self.init(live, how)?;
-        match how {
-            OptimizerImpl::Loop => self.one_by_one(live),
-            OptimizerImpl::Foreach => self.many_at_once(live),
-            OptimizerImpl::Fused => self.fused(live),
-        }
-    }
-
     fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)> {
         match self.states.get(index) {
             Some(Some(state)) => vec![

@@ -44,8 +44,15 @@ impl Rmsprop {
         }
         Ok(())
     }
+}
 
-    fn one_by_one(&self, live: &[Live]) -> Result<(), Failure> {
+impl Rule for Rmsprop {
+    fn prepare(&mut self, live: &[Live], _how: OptimizerImpl) -> Result<(), Failure> {
+        super::refuse_sparse("RMSprop", live)?;
+        self.init(live)
+    }
+
+    fn one_by_one(&mut self, live: &[Live]) -> Result<(), Failure> {
         let mut avg = None;
         for Live { index, param, grad } in live {
             let Some(Some(state)) = self.states.get(*index) else {
@@ -65,7 +72,7 @@ impl Rmsprop {
         Ok(())
     }
 
-    fn many_at_once(&self, live: &[Live]) -> Result<(), Failure> {
+    fn many_at_once(&mut self, live: &[Live]) -> Result<(), Failure> {
         let mut avg = None;
         for group in groups(live)? {
             let params = all_real(group.params())?;
@@ -90,19 +97,11 @@ impl Rmsprop {
         avg.into_iter().for_each(free);
         Ok(())
     }
-}
 
-impl Rule for Rmsprop {
-    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
-        super::refuse_sparse("RMSprop", live)?;
-        self.init(live)?;
-        match how {
-            OptimizerImpl::Foreach => self.many_at_once(live),
-            // A fused one is refused when the optimizer is made.
-            OptimizerImpl::Loop | OptimizerImpl::Fused => self.one_by_one(live),
-        }
+    // Refused when the optimizer is made: torch.optim has none.
+    fn fused(&mut self, live: &[Live]) -> Result<(), Failure> {
+        self.one_by_one(live)
     }
-
     fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)> {
         match self.states.get(index) {
             Some(Some(state)) => {

@@ -1,6 +1,5 @@
 //! `torch.optim.SGD`, without and with momentum (`torch/optim/sgd.py` of 2.11).
 
-use inspect_checkpoint::engine::protocol::OptimizerImpl;
 use tch::Tensor;
 
 use super::ops::{groups, one, run};
@@ -54,6 +53,29 @@ impl Sgd {
         Ok(slot.as_ref().map(Tensor::shallow_clone))
     }
 
+    fn update_buffers(&mut self, live: &[&Live], grads: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
+        let known: Option<Vec<Tensor>> = live
+            .iter()
+            .map(|one| Some(self.buffers.get(one.index)?.as_ref()?.shallow_clone()))
+            .collect();
+        if let Some(buffers) = known {
+            run(
+                "aten::_foreach_mul_",
+                "Scalar",
+                &[Value::Tensors(&buffers), Value::Double(self.momentum)],
+            )?;
+            add_all(&buffers, grads, 1.0)?;
+            return Ok(buffers);
+        }
+        let mut buffers = Vec::with_capacity(live.len());
+        for (one, grad) in live.iter().zip(grads) {
+            buffers.extend(self.update_buffer(one.index, grad)?);
+        }
+        Ok(buffers)
+    }
+}
+
+impl Rule for Sgd {
     fn one_by_one(&mut self, live: &[Live]) -> Result<(), Failure> {
         for Live { index, param, grad } in live {
             let mut step = grad.shallow_clone();
@@ -103,27 +125,6 @@ impl Sgd {
         Ok(())
     }
 
-    fn update_buffers(&mut self, live: &[&Live], grads: &[Tensor]) -> Result<Vec<Tensor>, Failure> {
-        let known: Option<Vec<Tensor>> = live
-            .iter()
-            .map(|one| Some(self.buffers.get(one.index)?.as_ref()?.shallow_clone()))
-            .collect();
-        if let Some(buffers) = known {
-            run(
-                "aten::_foreach_mul_",
-                "Scalar",
-                &[Value::Tensors(&buffers), Value::Double(self.momentum)],
-            )?;
-            add_all(&buffers, grads, 1.0)?;
-            return Ok(buffers);
-        }
-        let mut buffers = Vec::with_capacity(live.len());
-        for (one, grad) in live.iter().zip(grads) {
-            buffers.extend(self.update_buffer(one.index, grad)?);
-        }
-        Ok(buffers)
-    }
-
     fn fused(&mut self, live: &[Live]) -> Result<(), Failure> {
         super::refuse_sparse("`_fused_sgd`", live)?;
         let first = self.has_momentum()
@@ -159,17 +160,6 @@ impl Sgd {
         }
         Ok(())
     }
-}
-
-impl Rule for Sgd {
-    fn step(&mut self, live: &[Live], how: OptimizerImpl) -> Result<(), Failure> {
-        match how {
-            OptimizerImpl::Loop => self.one_by_one(live),
-            OptimizerImpl::Foreach => self.many_at_once(live),
-            OptimizerImpl::Fused => self.fused(live),
-        }
-    }
-
     fn state(&self, index: usize) -> Vec<(&'static str, &Tensor)> {
         self.buffers
             .get(index)
