@@ -9,14 +9,15 @@
 //! ```text
 //! tensor, ui  -> units, text                  simulate -> trace, units
 //! source      -> units                        estimate -> simulate, trace, checkpoint, units
-//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, diff, check, units, text
+//! checkpoint  -> tensor, units                report   -> estimate, simulate, checkpoint, diff, check, validate, units,
+//!                                                         text
 //! format      -> source, checkpoint, tensor,  engine   -> trace
 //!                simulate, trace (recordings)
 //! trace       -> tensor, units                cli      -> units, tensor, ui, and the words that arguments name:
 //!                                                         engine::protocol, estimate (profiles), simulate (conf),
 //!                                                         check (limits, options)
 //! diff        -> format, source, checkpoint,  check    -> diff, units
-//!                tensor
+//!                tensor                     validate -> estimate, simulate, trace, check (tolerance)
 //! app         -> everything
 //! ```
 
@@ -37,3 +38,4 @@ pub mod text;
 pub mod trace;
 pub mod ui;
 pub mod units;
+pub mod validate;

@@ -63,7 +63,11 @@ fn the_option_tables_and_the_help_agree() {
 fn sections_of_commands_agree_with_their_help() {
     let readme = include_str!("../README.md");
     let main = flags(&help(&["--help"]));
-    for (command, section) in [("diff", "Compare"), ("check", "In CI")] {
+    for (command, section) in [
+        ("diff", "Compare"),
+        ("check", "In CI"),
+        ("validate", "Validate"),
+    ] {
         let own: BTreeSet<String> = flags(&help(&[command, "--help"]))
             .difference(&main)
             .cloned()

@@ -17,6 +17,7 @@ mod replay;
 mod run;
 mod save;
 mod simulated;
+mod validate;
 
 use std::ffi::OsString;
 
@@ -86,6 +87,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
         Command::Fit(options) => fit::fit(&options, context),
         Command::Replay(options) => replay::replay(&options),
+        Command::Validate(options) => validate::validate(&options, context),
         Command::Diff(options) => diff::diff(&options, context),
         Command::Check(options) => check::check(&options, context),
         Command::Doctor { json } => doctor::doctor(json, context),

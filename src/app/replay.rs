@@ -38,7 +38,7 @@ pub(super) fn replay(options: &Replay) -> Result<Exit, Failure> {
 }
 
 /// A recording with the file's size and the name of its format.
-fn read(path: &Path) -> Result<(Recording, u64, &'static str), Failure> {
+pub(super) fn read(path: &Path) -> Result<(Recording, u64, &'static str), Failure> {
     let source = Source::open(path).map_err(|error| Failure::new(Exit::INPUT, error))?;
     let bytes = source.bytes();
     let (recording, format) = recording::read(bytes).map_err(|error| {

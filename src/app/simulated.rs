@@ -3,6 +3,7 @@
 //! Beside a run on the CPU it goes on at the same time, in a second engine: it computes nothing, so it is done first.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -22,7 +23,7 @@ use crate::ui::Stages as _;
 
 /// Capacity of a run that is to show what is needed, whatever the card: far above any real one, below what the
 /// simulated device's addresses can span.
-const UNLIMITED_BYTES: u64 = 4 << 40;
+pub(super) const UNLIMITED_BYTES: u64 = 4 << 40;
 
 /// A run on the simulated device.
 pub(super) struct Simulated {
@@ -140,11 +141,41 @@ pub(super) fn run_with(
     progress: &mut dyn FnMut(&Progress),
     interrupted: &AtomicBool,
 ) -> Result<Simulated, Failure> {
+    let device = SimulatedRun {
+        gpu,
+        limits,
+        capacity,
+        env: Vec::new(),
+    };
+    run_on(request, &device, progress, interrupted)
+}
+
+/// A simulated device and the engine on it.
+pub(super) struct SimulatedRun<'a> {
+    /// The card.
+    pub(super) gpu: &'a GpuPlan,
+    /// Limits of the engine.
+    pub(super) limits: EngineLimits,
+    /// Memory of the device, bytes.
+    pub(super) capacity: u64,
+    /// What else the stand-ins are told, in their environment.
+    pub(super) env: Vec<(String, OsString)>,
+}
+
+/// Runs `request` on such a device, once.
+pub(super) fn run_on(
+    request: &RunRequest,
+    device: &SimulatedRun<'_>,
+    progress: &mut dyn FnMut(&Progress),
+    interrupted: &AtomicBool,
+) -> Result<Simulated, Failure> {
+    let gpu = device.gpu;
     let engine_failure = |error: anyhow::Error| Failure::new(Exit::ENGINE, error);
     let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
-    let mut options = limited_options(limits, weights_bytes(request));
+    let mut options = limited_options(device.limits, weights_bytes(request));
     options.preload = stand_ins.preload();
-    options.env = device(gpu.profile, capacity).env();
+    options.env = card(gpu.profile, device.capacity).env();
+    options.env.extend(device.env.iter().cloned());
     // Kernels that libtorch compiles while running are neither compiled nor kept here.
     options
         .env
@@ -199,7 +230,7 @@ fn weights_bytes(request: &RunRequest) -> u64 {
         .saturating_mul(4)
 }
 
-fn device(profile: &Profile, capacity: u64) -> SimulatedDevice {
+fn card(profile: &Profile, capacity: u64) -> SimulatedDevice {
     SimulatedDevice {
         name: profile.title.to_owned(),
         compute_capability: profile.compute_capability,

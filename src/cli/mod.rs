@@ -7,6 +7,7 @@ mod gate;
 mod input;
 mod raw;
 mod resolve;
+mod validate;
 mod values;
 
 pub use gate::{CheckCommand, CheckFormat, DiffCommand, DiffFormat};
@@ -16,6 +17,7 @@ pub use resolve::{
     BasisArg, Command, DataUse, EngineLimits, Fit, GpuPlan, Inspect, Replay, ReplayFormat,
     ReportFormat, RunInputs, RunPlan, Save, Show, SortKey,
 };
+pub use validate::Validate;
 pub use values::{DurationArg, ParseDurationError};
 
 /// What `--version` says: this program, what it is built from, and what its engine is made for.

@@ -10,6 +10,7 @@ use regex::Regex;
 use super::gate::{CheckArgs, DiffArgs};
 use super::input::{BatchArgument, parse_argument};
 use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
+use super::validate::ValidateArgs;
 use super::values::{
     DurationArg, parse_autocast, parse_cast, parse_device, parse_dtype, parse_memory,
 };
@@ -58,6 +59,8 @@ pub(super) enum RawCommand {
     Diff(DiffArgs),
     /// For CI: compare with a baseline or a budget; exit with 1 on a regression.
     Check(Box<CheckArgs>),
+    /// Compare the estimate with a measurement; exit with 1 where it is off.
+    Validate(Box<ValidateArgs>),
     /// Say what is installed: engine, libtorch, devices.
     Doctor(DoctorArgs),
     /// Replay a PyTorch memory snapshot or a saved trace on the memory model.

@@ -9,8 +9,9 @@ use super::gate::{CheckCommand, DiffCommand};
 use super::input::BatchArgument;
 use super::raw::{
     Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, RunArgs,
-    ShowArgs, UnitsArg,
+    ShowArgs, SpecArgs, UnitsArg,
 };
+use super::validate::Validate;
 use crate::engine::protocol::{Argument, Device, Lifetimes, Mode};
 use crate::estimate::{DEFAULT_PROFILE, Profile};
 use crate::simulate::{AllocConf, AllocConfError};
@@ -27,6 +28,8 @@ pub enum Command {
     Fit(Box<Fit>),
     /// Replay a recording of GPU memory.
     Replay(Replay),
+    /// Compare the estimate with a measurement.
+    Validate(Box<Validate>),
     /// Say what changed.
     Diff(DiffCommand),
     /// Compare with a baseline or a budget.
@@ -306,6 +309,7 @@ impl Cli {
         match self.command {
             Some(RawCommand::Fit(args)) => Command::Fit(Box::new(args.resolve())),
             Some(RawCommand::Replay(args)) => Command::Replay(args.resolve()),
+            Some(RawCommand::Validate(args)) => Command::Validate(Box::new(args.resolve())),
             Some(RawCommand::Diff(args)) => Command::Diff(args.resolve()),
             Some(RawCommand::Check(args)) => Command::Check(Box::new(args.resolve())),
             Some(RawCommand::Man { output }) => Command::Man(output),
@@ -344,7 +348,7 @@ impl InspectArgs {
 }
 
 impl GpuArgs {
-    fn resolve(self) -> GpuPlan {
+    pub(super) fn resolve(self) -> GpuPlan {
         GpuPlan {
             profile: self.profile.unwrap_or(&DEFAULT_PROFILE),
             profile_given: self.profile.is_some(),
@@ -368,12 +372,20 @@ impl LimitArgs {
 impl InputArgs {
     /// `None` without inputs.
     fn resolve(self, run: RunArgs) -> Option<RunPlan> {
-        let inputs = match (self.specs.inputs, self.specs.inputs_file) {
-            (_, Some(file)) => RunInputs::File(file),
-            (specs, None) if specs.is_empty() => return None,
-            (specs, None) => RunInputs::Specs(specs),
-        };
-        Some(run.resolve(inputs, self.specs.device))
+        let device = self.specs.device;
+        match self.specs.resolve() {
+            RunInputs::Specs(specs) if specs.is_empty() => None,
+            inputs => Some(run.resolve(inputs, device)),
+        }
+    }
+}
+
+impl SpecArgs {
+    pub(super) fn resolve(self) -> RunInputs {
+        match self.inputs_file {
+            Some(file) => RunInputs::File(file),
+            None => RunInputs::Specs(self.inputs),
+        }
     }
 }
 
@@ -390,7 +402,7 @@ impl RunArgs {
         }
     }
 
-    fn resolve(self, inputs: RunInputs, device: Device) -> RunPlan {
+    pub(super) fn resolve(self, inputs: RunInputs, device: Device) -> RunPlan {
         RunPlan {
             inputs,
             mode: self.mode(),

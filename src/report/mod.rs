@@ -22,6 +22,7 @@ mod run;
 mod table;
 mod text_table;
 mod tree;
+pub mod validate;
 
 use std::io::{self, Write};
 

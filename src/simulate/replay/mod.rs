@@ -27,7 +27,7 @@ pub use report::{
     Peaks, ReplayFinding, ReplayReport, Start, WhatIf,
 };
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::SegmentView;
 use super::conf::{AllocConf, AllocConfError};
@@ -128,6 +128,16 @@ fn gone_pools(device: &DeviceRecording) -> Option<ReplayFinding> {
     );
     let location = format!("device {}", device.device);
     (gone > 0).then(|| ReplayFinding::warning("pool-unknown", location, message))
+}
+
+/// Sizes of the blocks that a device handed out, by the event's index, and the settings that were in force.
+#[must_use]
+pub fn block_sizes(
+    recording: &Recording,
+    device: &DeviceRecording,
+) -> (HashMap<usize, u64>, AllocConf) {
+    let conf = recorded_conf(recording, &mut Vec::new());
+    (run::follow(device, &conf).block_bytes, conf)
 }
 
 /// Gives devices that have events but no final segments the model's, so that the recording can be written as a
