@@ -205,6 +205,34 @@ fn what_the_engine_quotes_stands_under_its_error() {
     check!("run_model_error", said);
 }
 
+/// Two of the reasons that do not depend on this machine; `engine::error` tests the other two.
+#[test]
+fn why_a_gpu_cannot_be_used() {
+    for (name, message) in [
+        ("run_no_cuda", "this libtorch was built without CUDA"),
+        (
+            "run_no_cuda_libraries",
+            "libtorch_cuda.so cannot be opened: libcusparse.so.12: cannot open shared object file",
+        ),
+    ] {
+        let failed = format!(r#"{{"type":"failed","kind":"unsupported","message":"{message}"}}"#);
+        let engine = Engine::new(&format!("{}\necho '{failed}'", hello()));
+        let mut command = inspect(&[
+            "validate",
+            "fixtures/mlp.pt",
+            "--input",
+            "1x16",
+            "--device",
+            "cuda",
+        ]);
+        let output = command
+            .env("INSPECT_ENGINE", engine.path())
+            .output()
+            .unwrap();
+        check!(name, Said::of(&output));
+    }
+}
+
 #[test]
 fn a_report_in_a_file() {
     let folder = tempfile::tempdir().unwrap();

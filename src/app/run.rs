@@ -13,7 +13,7 @@ use crate::engine::protocol::{
     Device, Inputs, Mode, ModuleTensor, ModuleTensorRole, Optimizer, OptimizerImpl, PROTOCOL,
     Progress, Request, RunRequest, Task,
 };
-use crate::engine::{Answer, Observer, ask};
+use crate::engine::{Answer, Observer, ask, nvidia_driver};
 use crate::tensor::DType;
 use crate::trace::{Trace, TraceError, TraceReader};
 use crate::ui::{self, Stages};
@@ -78,7 +78,8 @@ pub(super) fn run_with(
     context: &Context,
     interrupted: &AtomicBool,
 ) -> Result<Ran, Failure> {
-    let on_gpu = matches!(request.device, Device::Cuda(_));
+    let device = request.device;
+    let on_gpu = matches!(device, Device::Cuda(_));
     request.alloc_conf = alloc_conf.filter(|_| on_gpu);
     let mut options = limited_options(limits, 0);
     if let Some(conf) = &request.alloc_conf {
@@ -95,7 +96,8 @@ pub(super) fn run_with(
         progress: context.ui.progress(),
     };
     collector.progress.stage("starting the engine", 0, None);
-    let answer = ask(&request, &options, &mut collector, interrupted)?;
+    let answer = ask(&request, &options, &mut collector, interrupted)
+        .map_err(|error| error.on_device(device, nvidia_driver()))?;
     let trace = collector.reader.finish().map_err(unfinished)?;
     let ran = Ran { answer, trace };
     context.ui.verbose(format_args!(

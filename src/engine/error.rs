@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::protocol::{BUILD_ID, Failed, FailureKind, PROTOCOL};
+use super::protocol::{BUILD_ID, Device, Failed, FailureKind, PROTOCOL};
 
 /// How an engine ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,32 @@ pub enum EngineError {
     /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
+    /// This libtorch has no CUDA code.
+    #[error("`{device}` cannot be used: this libtorch was built without CUDA")]
+    NoCuda {
+        /// What was asked for.
+        device: Device,
+    },
+    /// libtorch's CUDA code cannot be loaded, mostly because NVIDIA's libraries are not there.
+    #[error("`{device}` cannot be used: {reason}")]
+    NoCudaLibraries {
+        /// What was asked for.
+        device: Device,
+        /// The dynamic linker's words.
+        reason: String,
+    },
+    /// There is no driver.
+    #[error("`{device}` cannot be used: this machine has no NVIDIA driver")]
+    NoDriver {
+        /// What was asked for.
+        device: Device,
+    },
+    /// There is a driver and no card that it lets this process use.
+    #[error("`{device}` cannot be used: the NVIDIA driver finds no GPU")]
+    NoGpu {
+        /// What was asked for.
+        device: Device,
+    },
     /// The engine itself says that it cannot.
     #[error("{}", .0.message)]
     Failed(Box<Failed>),
@@ -201,6 +227,31 @@ impl EngineError {
             | EngineError::Crashed { stderr, .. } => last_lines(stderr),
             EngineError::Failed(failed) => failed.detail.clone(),
             _ => Vec::new(),
+        }
+    }
+
+    /// The same for a run that was to use a real GPU: why there is none, as far as the engine's words and the machine
+    /// tell. `has_driver` says whether [`nvidia_driver`] found one.
+    #[must_use]
+    pub fn on_device(self, device: Device, has_driver: bool) -> EngineError {
+        let EngineError::Failed(failed) = &self else {
+            return self;
+        };
+        if !matches!(device, Device::Cuda(_)) || failed.kind != FailureKind::Unsupported {
+            return self;
+        }
+        let message = failed.message.as_str();
+        if message.contains("built without CUDA") {
+            EngineError::NoCuda { device }
+        } else if message.contains("libtorch_cuda.so cannot be opened") {
+            let reason = message.to_owned();
+            EngineError::NoCudaLibraries { device, reason }
+        } else if !message.contains("finds no GPU") {
+            self
+        } else if has_driver {
+            EngineError::NoGpu { device }
+        } else {
+            EngineError::NoDriver { device }
         }
     }
 
@@ -226,11 +277,31 @@ impl EngineError {
             } => "the system kills a program so when memory runs out; a smaller input needs less",
             EngineError::OutOfLimit { .. } => "allow more with `--memory-limit`",
             EngineError::Timeout { .. } => "allow more with `--timeout`",
+            EngineError::NoCuda { .. } => {
+                "`scripts/setup` installs one with CUDA; a LIBTORCH of your own must have lib/libtorch_cuda.so"
+            }
+            EngineError::NoCudaLibraries { .. } => {
+                "`scripts/setup --full` installs NVIDIA's libraries; `--device cuda-sim` needs none of them"
+            }
+            EngineError::NoDriver { .. } => {
+                "install the driver of your card; `--device cuda-sim` runs without one"
+            }
+            EngineError::NoGpu { .. } => {
+                "see what `nvidia-smi` lists, and CUDA_VISIBLE_DEVICES; `--device cuda-sim` runs without a GPU"
+            }
             EngineError::Failed(failed) => return failed_hint(failed),
             _ => return None,
         };
         Some(text.to_owned())
     }
+}
+
+/// Whether the system has NVIDIA's driver: its kernel module says so in /proc, on WSL there is Microsoft's device.
+#[must_use]
+pub fn nvidia_driver() -> bool {
+    ["/proc/driver/nvidia/version", "/dev/dxg"]
+        .iter()
+        .any(|path| std::path::Path::new(path).exists())
 }
 
 fn failed_hint(failed: &Failed) -> Option<String> {
@@ -296,6 +367,59 @@ mod tests {
         );
         assert_eq!(Exit::Signal(63).to_string(), "was killed by signal 63");
         assert_eq!(Exit::Code(4).to_string(), "exited with code 4");
+    }
+
+    #[test]
+    fn why_there_is_no_gpu() {
+        let said = |message: &str, kind, device, has_driver| {
+            let failed = Failed {
+                kind,
+                message: message.to_owned(),
+                detail: Vec::new(),
+                signature: None,
+            };
+            let error = EngineError::Failed(Box::new(failed)).on_device(device, has_driver);
+            (error.to_string(), error.hint())
+        };
+        let gpu = Device::Cuda(0);
+        let mut hints = Vec::new();
+        for (words, has_driver, expected) in [
+            (
+                "this libtorch was built without CUDA",
+                false,
+                "this libtorch was built without CUDA",
+            ),
+            (
+                "libtorch_cuda.so cannot be opened: libcudnn.so.9: no such file",
+                true,
+                "libtorch_cuda.so cannot be opened: libcudnn.so.9: no such file",
+            ),
+            (
+                "libtorch finds no GPU for `cuda:0`",
+                false,
+                "this machine has no NVIDIA driver",
+            ),
+            (
+                "libtorch finds no GPU for `cuda:0`",
+                true,
+                "the NVIDIA driver finds no GPU",
+            ),
+        ] {
+            let (text, hint) = said(words, FailureKind::Unsupported, gpu, has_driver);
+            assert_eq!(text, format!("`cuda:0` cannot be used: {expected}"));
+            hints.push(hint.unwrap());
+        }
+        hints.dedup();
+        assert_eq!(hints.len(), 4, "{hints:?}");
+        for (kind, device) in [
+            (FailureKind::ModelError, gpu),
+            (FailureKind::Unsupported, Device::Cpu),
+        ] {
+            assert_eq!(
+                said("it finds no GPU", kind, device, true).0,
+                "it finds no GPU"
+            );
+        }
     }
 
     #[test]

@@ -17,6 +17,6 @@ pub mod stand_ins;
 mod tests;
 
 pub use client::{Answer, Observer, ask};
-pub use error::{EngineError, Exit};
+pub use error::{EngineError, Exit, nvidia_driver};
 pub use limits::{DEFAULT_TIMEOUT, default_memory_bytes};
 pub use options::{EngineOptions, FRONT_VARIABLE, PROGRAM, PROGRAM_VARIABLE};
