@@ -35,7 +35,7 @@ pub(super) fn validate(options: &Validate, context: &Context) -> Result<Exit, Fa
         .map_err(|error| Failure::unreadable(&options.file, error))?;
     let request = run::request(&options.file, &checkpoint, &options.run, options.trust)?;
     let sides = context.interrupt.by_flag(|interrupted| {
-        let mut sides = Sides {
+        let sides = Sides {
             options,
             request,
             context,
@@ -76,7 +76,7 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn both(&mut self) -> Result<Compared, Failure> {
+    fn both(&self) -> Result<Compared, Failure> {
         if let Some(path) = &self.options.snapshot {
             // What cannot be compared is said before anything is run.
             let (measured, by) = recorded(path)?;
@@ -148,7 +148,13 @@ impl Sides<'_> {
             let trace = self.run(request)?;
             as_cuda(&trace, &estimates::card(gpu, DeviceLimits::UNLIMITED)?).trace
         };
-        Ok((Side::of_trace(&trace, &conf), basis.name()))
+        let side = Side::of_trace(&trace, &conf);
+        let side = if basis == BasisArg::CpuTrace {
+            side.without_ops()
+        } else {
+            side
+        };
+        Ok((side, basis.name()))
     }
 
     /// A run on the CPU or a real GPU.

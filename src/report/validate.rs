@@ -85,6 +85,12 @@ impl ValidationReport {
             show(&differences(&found.differences, units), out)?;
         }
         writeln!(out)?;
+        self.foot(out)
+    }
+
+    /// What the tables do not say, and the verdict.
+    fn foot(&self, out: &mut dyn Write) -> io::Result<()> {
+        let found = &self.found;
         if let Some(parted) = &found.first_op_difference {
             let name = |op: &Option<String>| op.as_deref().map_or("the end".to_owned(), escape);
             writeln!(
@@ -109,7 +115,7 @@ impl ValidationReport {
                 "Unknown"
             )?;
         }
-        let (verdict, tolerance) = (found.verdict, &self.tolerance);
+        let (verdict, tolerance) = (found.verdict, self.tolerance.trim_start_matches('+'));
         let text = match verdict {
             Verdict::Pass => format!("pass: every number is within {tolerance}"),
             Verdict::Fail if found.comparison.is_empty() => {

@@ -241,7 +241,6 @@ impl<'a> Pairing<'a> {
     }
 
     /// What is not the same in a slot.
-    #[expect(clippy::type_complexity, reason = "a term and its two allocations")]
     fn difference(&self, slot: Slot) -> Option<(&'static str, Option<&Made>, Option<&Made>)> {
         let of_class = |class: Class| {
             let mut steps = STEPS.iter();

@@ -169,7 +169,6 @@ fn compared(
     tolerance: &Tolerance,
 ) -> Compared {
     let both = estimated.zip(measured);
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     let ratio = |(estimated, measured): (u64, u64)| match (estimated == measured, measured) {
         (true, _) => Some(0.0),
         (false, 0) => None,

@@ -93,15 +93,21 @@ fn class(names: &[&str], bytes: u64, tensor: Option<bool>, on_cuda: bool) -> Cla
         names.any(|name| parts.iter().any(|part| name.contains(part)))
     };
     let cublas = [(8, 9), (9, 0)].map(rules::cublas_workspace_bytes);
-    match tensor {
-        Some(true) => Class::Other,
-        Some(false) if !on_cuda => Class::Scratch,
-        _ if inside(&PRODUCTS) && cublas.contains(&bytes) => Class::Cublas,
-        _ if inside(&CUDNN) => Class::Cudnn,
-        _ if inside(&PRODUCTS) && bytes == rules::CUBLASLT_WORKSPACE_BYTES => Class::CublasLt,
-        Some(false) if inside(&PRODUCTS) => Class::CublasLt,
-        Some(false) => Class::Scratch,
-        None => Class::Other,
+    let (in_product, shown) = (inside(&PRODUCTS), tensor != Some(false));
+    if tensor == Some(true) {
+        Class::Other
+    } else if !on_cuda {
+        Class::Scratch
+    } else if in_product && cublas.contains(&bytes) {
+        Class::Cublas
+    } else if inside(&CUDNN) {
+        Class::Cudnn
+    } else if in_product && (!shown || bytes == rules::CUBLASLT_WORKSPACE_BYTES) {
+        Class::CublasLt
+    } else if shown {
+        Class::Other
+    } else {
+        Class::Scratch
     }
 }
 
@@ -168,17 +174,22 @@ impl Side {
             Start::Cold | Start::None => return Err(SideError::NoEvents),
         }
         let (blocks, conf) = block_sizes(recording, device);
-        let mut side = Side {
+        Ok(Side {
             allocations: recorded(recording, device, &blocks),
             conf: Some(conf),
             requested: replay.peak_requested_bytes,
             allocated: replay.peak_allocated_bytes,
             reserved: replay.peak_reserved_bytes,
             ..Side::default()
-        };
-        let named = |made: &Made| made.op.as_ref().is_some_and(|op| op.starts_with("aten::"));
-        side.names_ops = side.allocations.iter().any(named);
-        Ok(side)
+        })
+    }
+
+    /// The same where operators go by other names than on the other side: a CPU's run that stands for a GPU's.
+    #[must_use]
+    pub fn without_ops(mut self) -> Side {
+        self.names_ops = false;
+        self.ops.clear();
+        self
     }
 }
 
@@ -197,14 +208,14 @@ fn recorded(
                 let frames: Vec<_> = recording.stacks.frames(event.stack).collect();
                 let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).collect();
                 // Our own traces have modules for files.
-                let named = frames.first().filter(|frame| frame.line == 0);
+                let innermost = frames.first().filter(|frame| frame.line == 0);
                 live.insert(event.addr, made.len());
                 made.push(Made {
                     bytes: event.bytes,
                     block: blocks.get(&index).copied().unwrap_or(event.bytes),
                     stream: event.stream,
                     op: names.first().map(|name| (*name).to_owned()),
-                    module: named
+                    module: innermost
                         .map(|frame| frame.filename.clone())
                         .filter(|name| !name.is_empty()),
                     phase: None,
