@@ -504,3 +504,44 @@ fn an_eager_module_that_does_not_fit_is_said() {
     assert_eq!(found["eager"]["fits"], false);
     assert!(found["eager"]["margin_bytes"].is_null());
 }
+
+/// A safe figure says which part of it is margin, and a network without convolutions needs none for their workspaces.
+#[test]
+fn a_safe_bound_is_the_expected_figure_and_its_margin() {
+    if !has_simulated_device() {
+        return;
+    }
+    let figure = |value: &Value| value.as_u64().unwrap();
+    for (file, input, convolutions) in [
+        ("resnet18.pt", "1x3x224x224", true),
+        ("mlp.pt", "2x16", false),
+    ] {
+        let run = ["--input", input, "--device", "cuda-sim"];
+        let expected = estimate(file, &run, 0);
+        assert!(expected["safe_margin"].is_null());
+        let safe = estimate(file, &[&run[..], &["--bound", "safe"]].concat(), 0);
+        assert_eq!(
+            (&expected["bound"], &safe["bound"]),
+            (&"expected".into(), &"safe".into())
+        );
+        let margin = &safe["safe_margin"];
+        assert_eq!(
+            margin["expected_reserved_bytes"],
+            expected["peak_reserved_bytes"]
+        );
+        assert!(
+            margin["context_bytes"].is_null(),
+            "the default card's is known"
+        );
+        let workspaces = margin["cudnn_workspace_bytes"].as_u64();
+        assert_eq!(workspaces.is_some(), convolutions, "{file}");
+        let bound = figure(&safe["peak_reserved_bytes"]);
+        let parts = figure(&expected["peak_reserved_bytes"])
+            + figure(&margin["address_order_bytes"])
+            + workspaces.unwrap_or(0);
+        assert_eq!(bound, parts, "{file}");
+        if let Some(workspaces) = workspaces {
+            assert_eq!(workspaces * 1000 / bound, 174, "{file}");
+        }
+    }
+}

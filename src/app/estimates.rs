@@ -8,7 +8,7 @@ use crate::cli::GpuPlan;
 use crate::engine::protocol::{Gap, Mode, NotModelled, OptimizerImpl};
 use crate::estimate::cpu_trace::{Card, Converted, as_cuda};
 use crate::estimate::{
-    Basis, EagerPeak, Estimate, OptimizerState, Question, RuleOfThumb, Training,
+    Basis, Bound, EagerPeak, Estimate, OptimizerState, Question, RuleOfThumb, Training,
 };
 use crate::simulate::{AllocConf, DeviceLimits};
 use crate::trace::Trace;
@@ -56,6 +56,9 @@ pub(super) fn from_simulated(
             failure.one_line()
         )),
     }
+    if gpu.bound == Bound::Safe {
+        estimate.make_safe(&simulated.trace, &question);
+    }
     Ok(estimate)
 }
 
@@ -87,7 +90,10 @@ pub(super) fn from_cpu(
         assumptions: vec![assumption(mode), FROM_CPU.to_owned()],
         ..question(checkpoint, Some(trace), mode, gpu)?
     };
-    let estimate = Estimate::of_run(Basis::CpuTrace, &converted.trace, &memory, &question);
+    let mut estimate = Estimate::of_run(Basis::CpuTrace, &converted.trace, &memory, &question);
+    if gpu.bound == Bound::Safe {
+        estimate.make_safe(&converted.trace, &question);
+    }
     Ok((estimate, converted))
 }
 

@@ -57,6 +57,9 @@ pub struct RunOptions {
     /// `--basis`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub basis: Option<String>,
+    /// `--bound`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
     /// `--no-sim`.
     #[serde(skip_serializing_if = "is_false")]
     pub no_sim: bool,
@@ -113,6 +116,7 @@ impl RunOptions {
             ("memory", &self.memory),
             ("alloc-conf", &self.alloc_conf),
             ("basis", &self.basis),
+            ("bound", &self.bound),
         ];
         for (name, value) in values {
             list.extend(value.as_ref().map(|value| format!("--{name}={value}")));

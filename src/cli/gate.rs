@@ -10,6 +10,7 @@ use super::resolve::{EngineLimits, count, target, units};
 use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
 use crate::diff::metrics::CATALOGUE;
 use crate::engine::protocol::{Argument, Device, InputValue, Lifetimes};
+use crate::estimate::Bound;
 use crate::ui::Target;
 use crate::units::Units;
 
@@ -144,7 +145,7 @@ struct GateArgs {
     /// Absolute limits for several files.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
           conflicts_with_all = ["baseline", "max", "inputs", "inputs_file", "train", "measured",
-                                "method", "profile", "memory", "alloc_conf", "basis", "device"])]
+                                "method", "profile", "memory", "alloc_conf", "basis", "bound", "device"])]
     budget: Option<PathBuf>,
     /// Fail on new findings with this code (`storage-slack`, `dtype-mix`,
     /// `nan`, ...), or as serious as `warning`; once for each.
@@ -320,6 +321,7 @@ impl CheckArgs {
             alloc_conf,
             basis,
         } = &self.gpu;
+        let SimArgs { no_sim, bound } = &self.sim;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let training = |value: &str| train.then(|| value.to_owned());
         RunOptions {
@@ -340,7 +342,8 @@ impl CheckArgs {
             memory: memory.map(|size| size.0.to_string()),
             alloc_conf: alloc_conf.clone(),
             basis: basis.map(|basis| basis.name().to_owned()),
-            no_sim: self.sim.no_sim,
+            no_sim: *no_sim,
+            bound: (*bound != Bound::Expected).then(|| bound.name().to_owned()),
             measured: self.gate.measured,
         }
     }

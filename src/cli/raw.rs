@@ -15,7 +15,7 @@ use super::values::{
     DurationArg, parse_autocast, parse_cast, parse_device, parse_dtype, parse_memory,
 };
 use crate::engine::protocol::{Argument, Device, Lifetimes, Loss, Optimizer, OptimizerImpl};
-use crate::estimate::Profile;
+use crate::estimate::{Bound, Profile};
 use crate::simulate::AllocConf;
 use crate::tensor::DType;
 use crate::ui::ColorChoice;
@@ -280,13 +280,23 @@ pub(super) struct GpuArgs {
     pub(super) basis: Option<BasisArg>,
 }
 
-/// Whether there is an estimate.
+/// Whether there is an estimate, and which.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "GPU memory")]
 pub(super) struct SimArgs {
     /// No estimate: no run on the simulated CUDA device beside the CPU's.
     #[arg(long, requires = "any_input", conflicts_with = "basis")]
     pub(super) no_sim: bool,
+    /// The estimate of a run, or one that should never be too low.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value = "expected",
+        requires = "any_input",
+        conflicts_with = "no_sim"
+    )]
+    pub(super) bound: Bound,
 }
 
 fn parse_profile(name: &str) -> Result<&'static Profile, String> {

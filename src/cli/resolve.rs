@@ -13,7 +13,7 @@ use super::raw::{
 };
 use super::validate::Validate;
 use crate::engine::protocol::{Argument, Device, Lifetimes, Mode};
-use crate::estimate::{DEFAULT_PROFILE, Profile};
+use crate::estimate::{Bound, DEFAULT_PROFILE, Profile};
 use crate::simulate::{AllocConf, AllocConfError};
 use crate::tensor::DType;
 use crate::ui::{Target, Ui, Verbosity};
@@ -200,6 +200,8 @@ pub struct GpuPlan {
     pub alloc_conf: Option<String>,
     /// What the estimate is made from; none is the best there is.
     pub basis: Option<BasisArg>,
+    /// The estimate, or one that is never too low.
+    pub bound: Bound,
 }
 
 impl GpuPlan {
@@ -339,7 +341,10 @@ impl InspectArgs {
                     .map(|path| target(Some(path))),
             },
             run: self.inputs.resolve(self.run),
-            gpu: (!self.sim.no_sim).then(|| self.gpu.resolve()),
+            gpu: (!self.sim.no_sim).then(|| GpuPlan {
+                bound: self.sim.bound,
+                ..self.gpu.resolve()
+            }),
             limits: self.limits.resolve(),
             trust: self.limits.trust,
             show: self.show.resolve(),
@@ -355,6 +360,7 @@ impl GpuArgs {
             memory_bytes: self.memory.map(|size| size.0),
             alloc_conf: self.alloc_conf,
             basis: self.basis,
+            bound: Bound::Expected,
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! The estimate serializes exactly as the JSON contract's `estimate`.
 
+mod bound;
 pub mod cpu_trace;
 mod eager;
 pub mod fit;
@@ -19,6 +20,7 @@ mod without_run;
 
 use serde::Serialize;
 
+pub use bound::{Bound, SafeMargin};
 pub use eager::EagerPeak;
 pub use optimizer::{OPTIMIZERS, OptimizerState};
 pub use orders::{Modelled, model};
@@ -95,6 +97,8 @@ pub struct Estimate {
     pub at_peak: Option<AtPeak>,
     /// The same run with the lifetimes of an eager Python module; none where that is what was run, or was not.
     pub eager: Option<EagerPeak>,
+    /// How a safe figure came about; none where it is the expected one.
+    pub safe_margin: Option<SafeMargin>,
     /// Where the reserved figure is a range.
     pub interval: Option<Interval>,
     /// The CUDA context outside the allocator.
@@ -154,7 +158,7 @@ impl Estimate {
         Estimate {
             basis,
             profile: question.profile.map(|profile| profile.name.to_owned()),
-            bound: "expected",
+            bound: Bound::Expected.name(),
             phases: memory.phases.iter().map(PhaseFigures::of).collect(),
             peak_phase: at_peak.as_ref().and_then(|peak| peak.phase),
             peak_requested_bytes: highest(memory, |phase| Some(phase.requested.peak)),
@@ -163,6 +167,7 @@ impl Estimate {
             peak_reserved_bytes: memory.peak_reserved,
             at_peak,
             eager: None,
+            safe_margin: None,
             interval,
             context_bytes: context,
             device_total_bytes: question

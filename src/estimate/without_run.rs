@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 
 use super::optimizer::{OptimizerState, STEP_BYTES};
-use super::{AtPeak, Basis, Coverage, Estimate, LiveTensor, PhaseFigures, Question, context_text};
+use super::{
+    AtPeak, Basis, Bound, Coverage, Estimate, LiveTensor, PhaseFigures, Question, context_text,
+};
 use crate::checkpoint::{Checkpoint, Layout, Role, RoleSource, Tensor};
 use crate::simulate::{Allocator, DeviceLimits, MIN_BLOCK_BYTES, Placement};
 use crate::trace::{Category, PhaseName};
@@ -53,7 +55,7 @@ impl Estimate {
         Estimate {
             basis: Basis::Static,
             profile: question.profile.map(|profile| profile.name.to_owned()),
-            bound: "expected",
+            bound: Bound::Expected.name(),
             phases: load.into_iter().collect(),
             peak_phase: None,
             peak_requested_bytes: None,
@@ -62,6 +64,7 @@ impl Estimate {
             peak_reserved_bytes: None,
             at_peak: Some(known(live)),
             eager: None,
+            safe_margin: None,
             interval: None,
             context_bytes: context,
             device_total_bytes: question.capacity_bytes,
