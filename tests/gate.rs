@@ -613,6 +613,7 @@ fn the_manual_covers_every_command() {
         "fit",
         "man",
         "replay",
+        "validate",
     ];
     let mut expected: Vec<PathBuf> = expected
         .iter()
