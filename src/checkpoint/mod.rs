@@ -11,12 +11,14 @@
 
 mod duplicates;
 mod findings;
+mod several;
 mod tensor;
 mod totals;
 mod usage;
 
 use std::fmt;
 
+pub use several::{Assembly, FilePart};
 pub use tensor::{
     ContentHash, Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor,
     TensorParts,
@@ -291,8 +293,10 @@ pub struct CheckpointParts {
     pub producer: Option<String>,
     /// The byte order of tensor data, where known.
     pub byte_order: Option<ByteOrder>,
-    /// The size of the file.
+    /// The size of the file, of all files together where there are several.
     pub file_bytes: u64,
+    /// The files of a checkpoint that is several; empty for one that is a single file.
+    pub files: Vec<FilePart>,
     /// Bytes of code (TorchScript sources, debug records).
     pub code_bytes: u64,
     /// Bytes of pickles and other metadata records as stored.
@@ -330,6 +334,7 @@ impl CheckpointParts {
             producer: None,
             byte_order: None,
             file_bytes,
+            files: Vec::new(),
             code_bytes: 0,
             pickle_bytes: 0,
             unreferenced_bytes: 0,
@@ -408,6 +413,8 @@ pub struct Checkpoint {
     parts: CheckpointParts,
     totals: Totals,
     verified: Option<Verified>,
+    /// How many of the findings the reader made.
+    read_findings: usize,
 }
 
 impl Checkpoint {
@@ -418,13 +425,21 @@ impl Checkpoint {
             storage.set_usage(used.bytes, used.tensors);
         }
         let totals = totals::of(&parts, Contents::Unread)?;
+        let read_findings = parts.findings.len();
         let wasted = findings::of(&parts);
         parts.findings.extend(wasted);
         Ok(Checkpoint {
             parts,
             totals,
             verified: None,
+            read_findings,
         })
+    }
+
+    /// What the reader found, without what followed from it.
+    fn into_parts(mut self) -> CheckpointParts {
+        self.parts.findings.truncate(self.read_findings);
+        self.parts
     }
 
     /// Notes the hash of every storage's bytes, in order; `None` where there are no bytes. Storages of equal bytes are
@@ -485,6 +500,12 @@ impl Checkpoint {
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.parts.file_bytes
+    }
+
+    /// The files of a checkpoint that is several; empty for one that is a single file.
+    #[must_use]
+    pub fn files(&self) -> &[FilePart] {
+        &self.parts.files
     }
 
     /// The tensors in file order.

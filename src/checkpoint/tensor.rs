@@ -194,6 +194,7 @@ pub struct Storage {
     parts: StorageParts,
     used_bytes: u64,
     tensors: u64,
+    file: Option<u32>,
     content: Option<Box<Content>>,
 }
 
@@ -212,8 +213,22 @@ impl Storage {
             parts,
             used_bytes: 0,
             tensors: 0,
+            file: None,
             content: None,
         }
+    }
+
+    /// The same storage as part of a checkpoint of several files.
+    pub(super) fn in_file(mut self, index: u32, member: CompactString) -> Storage {
+        self.file = Some(index);
+        self.parts.member = member;
+        self
+    }
+
+    /// Which of [`super::Checkpoint::files`] it is in; `None` where there is but one.
+    #[must_use]
+    pub fn file(&self) -> Option<usize> {
+        self.file.and_then(|index| usize::try_from(index).ok())
     }
 
     pub(super) fn set_content(
@@ -383,6 +398,14 @@ impl Tensor {
             numel,
             bytes,
         })
+    }
+
+    /// The same tensor where other storages come first; `None` where there are too many.
+    pub(super) fn behind(mut self, storages: u32) -> Option<Tensor> {
+        if let Some(id) = self.parts.storage {
+            self.parts.storage = Some(StorageId(id.0.checked_add(storages)?));
+        }
+        Some(self)
     }
 
     /// Its name as stored.

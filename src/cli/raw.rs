@@ -113,9 +113,13 @@ pub(super) struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true))]
 pub(super) struct InspectArgs {
-    /// Checkpoints to look at; a file named like a command is `./diff`.
+    /// Checkpoints to look at, or a folder of them; a file named like a command
+    /// is `./diff`.
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub(super) files: Vec<PathBuf>,
+    /// The files are parts of one model: look at them as one.
+    #[arg(long, conflicts_with_all = ["any_input", "signature"])]
+    pub(super) merge: bool,
     #[command(flatten)]
     pub(super) inputs: InputArgs,
     #[command(flatten)]

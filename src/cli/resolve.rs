@@ -120,6 +120,8 @@ pub enum ReplayFormat {
 pub struct Inspect {
     /// The checkpoints, at least one.
     pub files: Vec<PathBuf>,
+    /// Look at all of them as one model.
+    pub merge: bool,
     /// How to run them, where that is wanted.
     pub run: Option<RunPlan>,
     /// Inference or training, with a run or without.
@@ -320,6 +322,7 @@ impl InspectArgs {
     fn resolve(self) -> Inspect {
         Inspect {
             files: self.files,
+            merge: self.merge,
             signature: self.inputs.signature.then(|| self.run.method.clone()),
             mode: self.run.mode(),
             save: Save {

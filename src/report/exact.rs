@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::RunReport;
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, Composite, Finding, NumpyArray, Storage, StorageId, Sum, Tensor, Totals,
-    Verified,
+    ByteOrder, Checkpoint, Composite, Finding, Format, NumpyArray, Storage, StorageId, Sum, Tensor,
+    Totals, Verified,
 };
 use crate::estimate::Estimate;
 use crate::tensor::DType;
@@ -134,6 +134,22 @@ pub struct FileReport<'a> {
     pub byte_order: Option<&'static str>,
     /// What the root object is.
     pub object: &'static str,
+    /// The files that it consists of; left out where it is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PartReport<'a>>,
+}
+
+/// One of several files.
+#[derive(Debug, Serialize)]
+pub struct PartReport<'a> {
+    /// Its name in the folder, or its path as the user gave it.
+    pub name: &'a str,
+    /// Its size.
+    pub bytes: u64,
+    /// What kind of file it is; `None` where it holds no tensors.
+    pub format: Option<&'static str>,
+    /// Tensors' storages in it.
+    pub storages: u64,
 }
 
 /// One tensor.
@@ -378,6 +394,7 @@ impl<'a> ExactReport<'a> {
                 producer: checkpoint.producer(),
                 byte_order: checkpoint.byte_order().map(ByteOrder::name),
                 object: checkpoint.object().name(),
+                files: files(checkpoint),
             },
             tensors: TensorList(checkpoint.tensors()),
             storages: StorageList {
@@ -398,6 +415,24 @@ impl<'a> ExactReport<'a> {
             estimate: None,
         }
     }
+}
+
+fn files(checkpoint: &Checkpoint) -> Vec<PartReport<'_>> {
+    let mut counts = vec![0_u64; checkpoint.files().len()];
+    for file in checkpoint.storages().iter().filter_map(Storage::file) {
+        if let Some(count) = counts.get_mut(file) {
+            *count += 1;
+        }
+    }
+    let files = checkpoint.files().iter().zip(counts);
+    files
+        .map(|(file, storages)| PartReport {
+            name: &file.name,
+            bytes: file.bytes,
+            format: file.format.map(Format::name),
+            storages,
+        })
+        .collect()
 }
 
 fn tensor(tensor: &Tensor) -> TensorReport<'_> {

@@ -19,6 +19,7 @@ mod markdown;
 mod page;
 pub mod replay;
 mod run;
+pub mod summary;
 mod table;
 mod text_table;
 mod tree;
@@ -27,7 +28,7 @@ use std::io::{self, Write};
 
 pub use self::csv::Csv;
 pub use self::exact::{
-    ClassBytes, ExactReport, FileReport, FindingReport, SCHEMA_VERSION, SecurityReport,
+    ClassBytes, ExactReport, FileReport, FindingReport, PartReport, SCHEMA_VERSION, SecurityReport,
     StorageList, StorageReport, SumReport, TensorList, TensorReport, Tool, TotalsReport,
     VerifiedReport,
 };
