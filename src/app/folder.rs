@@ -1,5 +1,6 @@
 //! `inspect FOLDER`: a row for every checkpoint in it.
 
+use std::fs::Metadata;
 use std::path::Path;
 
 use super::inspect::{distrust, incomplete};
@@ -25,41 +26,13 @@ pub(super) fn summarize(
     inspect: &Inspect,
     context: &Context,
 ) -> Result<Exit, Failure> {
-    let several = || format!("`{}` is a folder of several checkpoints", path.display());
-    let alone = |what: &str| Failure::input(format!("{}: {what}", several())).hint("name one");
-    if inspect.run.is_some() || inspect.signature.is_some() || inspect.merge {
-        return Err(alone("only one can be run or shown in full"));
-    }
     let show = &inspect.show;
-    if show.data.verify || show.data.hash {
-        return Err(alone("its data is not read"));
+    if let Some(why) = asks_for_one(inspect) {
+        let path = path.display();
+        let message = format!("`{path}` is a folder of several checkpoints: {why}");
+        return Err(Failure::input(message).hint("name one"));
     }
-    if show.format == ReportFormat::Html {
-        return Err(alone("there is no page for all of them"));
-    }
-    let mut rows = Vec::new();
-    let mut failures = Vec::new();
-    let mut progress = context.ui.progress();
-    let total = members.checkpoints.len() as u64;
-    for (done, member) in members.checkpoints.iter().enumerate() {
-        progress.stage("reading checkpoints", done as u64, Some(total));
-        match format::read(&member.path, &ReadOptions::default()) {
-            Ok(checkpoint) => {
-                failures.extend(distrust(&member.path, &checkpoint, inspect.trust));
-                failures.extend(incomplete(&member.path, &checkpoint));
-                rows.push(SummaryRow::of(member.name.clone(), &checkpoint));
-            }
-            Err(error) => {
-                let failure = Failure::unreadable(&member.path, error);
-                let bytes = member.path.metadata().ok().filter(|data| data.is_file());
-                let bytes = bytes.map(|data| data.len());
-                let why = failure.last_cause();
-                rows.push(SummaryRow::failed(member.name.clone(), bytes, why));
-                failures.push(failure);
-            }
-        }
-    }
-    drop(progress);
+    let (mut rows, mut failures) = read(&members, inspect, context);
     for (name, why) in members.refused {
         let shown = path.join(&name).display().to_string();
         failures.push(Failure::input(format!("cannot read `{shown}`: {why}")));
@@ -82,4 +55,48 @@ pub(super) fn summarize(
         failure.show(&context.ui);
     }
     Ok(worst)
+}
+
+/// Why what was asked for is of one checkpoint only, where it is.
+fn asks_for_one(inspect: &Inspect) -> Option<&'static str> {
+    let data = inspect.show.data;
+    if inspect.run.is_some() || inspect.signature.is_some() || inspect.merge {
+        Some("only one can be run or shown in full")
+    } else if data.verify || data.hash || data.stats {
+        Some("their data is not read")
+    } else if inspect.show.format == ReportFormat::Html {
+        Some("there is no page for all of them")
+    } else {
+        None
+    }
+}
+
+/// The rows of all that can be opened, and what is wrong with some.
+fn read(
+    members: &Members,
+    inspect: &Inspect,
+    context: &Context,
+) -> (Vec<SummaryRow>, Vec<Failure>) {
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut progress = context.ui.progress();
+    let total = members.checkpoints.len() as u64;
+    for (done, member) in members.checkpoints.iter().enumerate() {
+        progress.stage("reading checkpoints", done as u64, Some(total));
+        match format::read(&member.path, &ReadOptions::default()) {
+            Ok(checkpoint) => {
+                failures.extend(distrust(&member.path, &checkpoint, inspect.trust));
+                failures.extend(incomplete(&member.path, &checkpoint));
+                rows.push(SummaryRow::of(member.name.clone(), &checkpoint));
+            }
+            Err(error) => {
+                let failure = Failure::unreadable(&member.path, error);
+                let bytes = member.path.metadata().ok().filter(Metadata::is_file);
+                let bytes = bytes.map(|data| data.len());
+                let why = failure.last_cause();
+                rows.push(SummaryRow::failed(member.name.clone(), bytes, why));
+                failures.push(failure);
+            }
+        }
+    }
+    (rows, failures)
 }

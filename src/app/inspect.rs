@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::diff::not_a_report;
+use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, folder, save, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
@@ -15,6 +15,7 @@ use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
     RunOrder, RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
 };
+use crate::statistics;
 use crate::ui::Target;
 
 /// One file with everything that was found out about it.
@@ -126,7 +127,8 @@ fn look<'a>(
         estimate: None,
         signature,
     };
-    read_all(&mut looked, inspect.show.data).map_err(|error| Failure::unreadable(path, error))?;
+    read_all(&mut looked, inspect.show.data, context)
+        .map_err(|error| Failure::unreadable(path, error))?;
     let Some(plan) = &inspect.run else {
         let failure = without_run(&mut looked, inspect)?;
         return Ok((looked, failure));
@@ -183,8 +185,8 @@ pub(super) fn distrust(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Opt
 }
 
 /// Goes through all data of a file, where that was asked for.
-fn read_all(looked: &mut Looked<'_>, data: DataUse) -> Result<(), FormatError> {
-    if !data.verify && !data.hash {
+fn read_all(looked: &mut Looked<'_>, data: DataUse, context: &Context) -> Result<(), FormatError> {
+    if !data.verify && !data.hash && !data.stats {
         return Ok(());
     }
     let source = format::open_data(looked.path, &looked.checkpoint)?;
@@ -195,6 +197,12 @@ fn read_all(looked: &mut Looked<'_>, data: DataUse) -> Result<(), FormatError> {
     if data.hash {
         let hashes = format::hash(&source, &looked.checkpoint)?;
         looked.checkpoint.set_hashes(hashes)?;
+    }
+    if data.stats {
+        let progress = Progress::new(context.ui, "reading numbers, bytes");
+        let show = |done, total| progress.show(done, total);
+        let (found, findings) = statistics::statistics(&source, &looked.checkpoint, &show);
+        looked.checkpoint.set_statistics(found, findings);
     }
     Ok(())
 }
@@ -303,7 +311,7 @@ fn view_options(show: &Show) -> ViewOptions {
         top: show.top,
         all: show.all,
         cast: show.as_dtype,
-        tensors: show.format == ReportFormat::Csv,
+        tensors: show.format == ReportFormat::Csv || show.data.stats,
     }
 }
 
@@ -353,6 +361,7 @@ fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> D
             .filter(|_| show.format != ReportFormat::Json)
             .map(|analysis| RunView::new(analysis, &run_view_options(show))),
         units: show.units,
+        all: show.all,
         cast: show.as_dtype.map(|dtype| CastSizes::of(checkpoint, dtype)),
         signature: looked.signature.clone(),
     }

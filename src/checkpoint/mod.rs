@@ -12,6 +12,7 @@
 mod duplicates;
 mod findings;
 mod several;
+mod statistics;
 mod tensor;
 mod totals;
 mod usage;
@@ -19,9 +20,10 @@ mod usage;
 use std::fmt;
 
 pub use several::{Assembly, FilePart};
+pub use statistics::{Statistics, Value};
 pub use tensor::{
-    ContentHash, Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor,
-    TensorParts,
+    ContentHash, Layout, Quantizer, Role, RoleSource, Storage, StorageData, StorageId,
+    StorageParts, Tensor, TensorParts,
 };
 pub use totals::{ByClass, Sum, Totals};
 
@@ -413,6 +415,8 @@ pub struct Checkpoint {
     parts: CheckpointParts,
     totals: Totals,
     verified: Option<Verified>,
+    /// Of every tensor, in order; empty until they were made.
+    statistics: Vec<Option<Statistics>>,
     /// How many of the findings the reader made.
     read_findings: usize,
 }
@@ -432,14 +436,9 @@ impl Checkpoint {
             parts,
             totals,
             verified: None,
+            statistics: Vec::new(),
             read_findings,
         })
-    }
-
-    /// What the reader found, without what followed from it.
-    fn into_parts(mut self) -> CheckpointParts {
-        self.parts.findings.truncate(self.read_findings);
-        self.parts
     }
 
     /// Notes the hash of every storage's bytes, in order; `None` where there are no bytes. Storages of equal bytes are

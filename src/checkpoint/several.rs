@@ -152,6 +152,14 @@ impl Assembly {
     }
 }
 
+impl Checkpoint {
+    /// What the reader found, without what followed from it.
+    fn into_parts(mut self) -> CheckpointParts {
+        self.parts.findings.truncate(self.read_findings);
+        self.parts
+    }
+}
+
 fn add(a: u64, b: u64) -> Result<u64, ModelError> {
     a.checked_add(b).ok_or(ModelError::Sum)
 }

@@ -364,6 +364,9 @@ pub(super) struct DataArgs {
     /// Read all data and compare it with the file's checksums.
     #[arg(long)]
     pub(super) verify: bool,
+    /// Read all data: min, max, mean, std, NaN, Inf and zeros of every tensor.
+    #[arg(long)]
+    pub(super) stats: bool,
     /// Read all data and name storages with the same bytes.
     #[arg(long)]
     pub(super) hash: bool,

@@ -260,6 +260,8 @@ pub struct DataUse {
     pub verify: bool,
     /// Find storages of equal bytes.
     pub hash: bool,
+    /// Say what the numbers are like.
+    pub stats: bool,
 }
 
 /// A report's format.
@@ -476,6 +478,7 @@ impl ShowArgs {
             data: DataUse {
                 verify: self.data.verify,
                 hash: self.data.hash,
+                stats: self.data.stats,
             },
         }
     }

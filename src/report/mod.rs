@@ -19,6 +19,7 @@ mod markdown;
 mod page;
 pub mod replay;
 mod run;
+mod statistics;
 pub mod summary;
 mod table;
 mod text_table;
@@ -60,6 +61,8 @@ pub struct Document<'a> {
     pub run: Option<RunView<'a>>,
     /// How sizes are written.
     pub units: Units,
+    /// Whether every row was asked for.
+    pub all: bool,
     /// Sizes if cast, where asked for.
     pub cast: Option<CastSizes>,
     /// The schema of a method, where asked for.

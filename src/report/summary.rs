@@ -162,15 +162,15 @@ impl FolderSummary {
 
     fn page(&self, units: Units) -> Page {
         let facts = &self.folder;
-        let mut answer = format!(
-            "{} checkpoints, {}",
+        let unreadable = match facts.unreadable {
+            0 => String::new(),
+            count => format!(", {} that cannot be read", grouped(count)),
+        };
+        let answer = format!(
+            "{} checkpoints, {}{unreadable}",
             grouped(facts.readable),
             units.bytes(facts.bytes)
         );
-        if facts.unreadable > 0 {
-            let unreadable = grouped(facts.unreadable);
-            answer.push_str(&format!(", {unreadable} that cannot be read"));
-        }
         let mut page = Page {
             title: facts.path.clone(),
             answer,
