@@ -370,7 +370,7 @@ mod tests {
             (b"\x08\x01\x12\xff\x80\x01", "SavedModel"),
             (b"\x93NUMPY\x01\0", "numpy"),
             (b"GGUF\x03\0\0\0", "GGUF"),
-            (b"{\"weight_map\": {}}", "sharded"),
+            (b"{\"weight_map\": {}}", "Index"),
             (b"import torch\n", "text, starting with `import torch`"),
             (
                 b"\x02\x01\xfe\xfd",
