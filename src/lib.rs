@@ -16,8 +16,10 @@
 //! trace       -> tensor, units                cli      -> units, tensor, ui, and the words that arguments name:
 //!                                                         engine::protocol, estimate (profiles), simulate (conf),
 //!                                                         check (limits, options)
-//! diff        -> format, source, checkpoint,  check    -> diff, units
-//!                tensor                     validate -> estimate, simulate, trace, check (tolerance)
+//! diff        -> numbers, format, source,      check    -> diff, units
+//!                checkpoint, tensor            validate -> estimate, simulate, trace, check (tolerance)
+//! statistics  -> numbers, format, source,      numbers  -> format, source, checkpoint,
+//!                checkpoint, tensor                        tensor
 //! app         -> everything
 //! ```
 
@@ -30,9 +32,11 @@ pub mod engine;
 pub mod estimate;
 pub mod format;
 pub mod limits;
+mod numbers;
 pub mod report;
 pub mod simulate;
 pub mod source;
+pub mod statistics;
 pub mod tensor;
 pub mod text;
 pub mod trace;

@@ -75,3 +75,22 @@ pub const PICKLE_BYTES_PER_ROW: u64 = 6;
 
 /// Kinds of optimizer state that are told apart: an optimizer keeps 1 to 5.
 pub const OPTIMIZER_KINDS: usize = 16;
+
+/// Bytes of an index of shards: the largest models have 100,000 tensors, 10 MB of text.
+pub const INDEX_BYTES: u64 = 64 << 20;
+
+/// Files of one checkpoint: the largest models have some hundred shards.
+pub const SHARDS: usize = 4096;
+
+/// Entries of a folder that are looked at.
+pub const FOLDER_ENTRIES: usize = 100_000;
+
+/// Bytes of tensors that statistics are made of, whatever the file's size: views of one storage can be many, and one view
+/// can be larger than any storage.
+pub const STATISTICS_BYTES: u64 = 1 << 30;
+
+/// More bytes of tensors for every byte of storages: real files name a storage once or twice.
+pub const STATISTICS_PER_BYTE: u64 = 16;
+
+/// Bytes of a compressed storage that is inflated for statistics; PyTorch compresses none.
+pub const STATISTICS_INFLATED_BYTES: u64 = 1 << 30;

@@ -39,6 +39,8 @@ pub struct Source {
 enum Bytes {
     Mapped(memmap2::Mmap, File),
     Owned(Vec<u8>),
+    /// Several files that are one checkpoint: no bytes of its own.
+    Several(Vec<Source>),
 }
 
 impl Source {
@@ -81,6 +83,26 @@ impl Source {
         }
     }
 
+    /// Several files that are one checkpoint, in the order of its files. Its own bytes are none: [`Source::part`] has
+    /// them.
+    #[must_use]
+    pub fn several(path: &Path, parts: Vec<Source>) -> Source {
+        Source {
+            path: path.to_owned(),
+            bytes: Bytes::Several(parts),
+        }
+    }
+
+    /// One of several files; the file itself where it is asked for no part.
+    #[must_use]
+    pub fn part(&self, index: Option<usize>) -> Option<&Source> {
+        match (&self.bytes, index) {
+            (Bytes::Several(parts), Some(index)) => parts.get(index),
+            (Bytes::Several(_), None) | (_, Some(_)) => None,
+            (_, None) => Some(self),
+        }
+    }
+
     /// Where the bytes come from.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -93,6 +115,7 @@ impl Source {
         match &self.bytes {
             Bytes::Mapped(map, _) => map,
             Bytes::Owned(bytes) => bytes,
+            Bytes::Several(_) => &[],
         }
     }
 

@@ -35,7 +35,7 @@ fn help_and_version() {
 #[test]
 fn files_that_are_none() {
     check!("missing_file", run(&["no/such/file.pt"]));
-    check!("directory", run(&["fixtures"]));
+    check!("directory", run(&["scripts"]));
 }
 
 #[test]

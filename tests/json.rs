@@ -69,6 +69,18 @@ struct File {
     #[serde(deserialize_with = "present")]
     byte_order: Option<ByteOrder>,
     object: Object,
+    #[serde(default)]
+    files: Vec<FilePart>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePart {
+    name: String,
+    bytes: u64,
+    #[serde(deserialize_with = "present")]
+    format: Option<Format>,
+    storages: u64,
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -328,11 +340,12 @@ fn assert_adds_up(report: &Report) {
         ("inspect", env!("CARGO_PKG_VERSION"))
     );
     assert!(report.run.is_none() && report.estimate.is_none());
-    assert_eq!(
-        report.file.bytes,
-        std::fs::metadata(path).unwrap().len(),
-        "{path}"
-    );
+    let parts = report.file.files.iter().map(|file| file.bytes);
+    let bytes = match report.file.files.len() {
+        0 => std::fs::metadata(path).unwrap().len(),
+        _ => parts.sum(),
+    };
+    assert_eq!(report.file.bytes, bytes, "{path}");
 
     let mut by_role: BTreeMap<Role, Sum> = BTreeMap::new();
     let mut by_dtype: Map<Sum> = Map::new();
@@ -442,6 +455,16 @@ struct TrueTotals {
     by_role: Option<BTreeMap<Role, Sum>>,
 }
 
+/// Every checkpoint with a truth, of one file or several.
+fn all_fixtures() -> Vec<String> {
+    let folders = [
+        "fixtures",
+        "fixtures/sharded/bin",
+        "fixtures/sharded/safetensors",
+    ];
+    folders.into_iter().flat_map(fixtures).collect()
+}
+
 fn truth(path: &str) -> Truth {
     let text = std::fs::read(format!("{path}.truth.json")).unwrap();
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -449,7 +472,7 @@ fn truth(path: &str) -> Truth {
 
 #[test]
 fn every_fixture_adds_up_and_agrees_with_torch() {
-    for path in fixtures("fixtures") {
+    for path in all_fixtures() {
         let (report, code) = report(&[&path, "--format", "json"]);
         assert_adds_up(&report);
         let wanted = if report.security.verdict == Verdict::Dangerous {
@@ -646,7 +669,7 @@ fn numpy_arrays_and_scalars_are_no_tensors() {
 
 #[test]
 fn hashes_find_the_storages_of_equal_bytes() {
-    for path in fixtures("fixtures") {
+    for path in all_fixtures() {
         let (report, _) = report(&[&path, "--format", "json", "--hash"]);
         assert_adds_up(&report);
         for storage in &report.storages {

@@ -13,9 +13,9 @@ use crate::check::{
 };
 use crate::cli::{CheckCommand, CheckFormat, Cli, Command, Inspect};
 use crate::diff::{Opened, Scan, scan};
+use crate::format;
 use crate::report::an_item_a_line;
 use crate::report::check::{CheckReport, annotations, junit, sarif};
-use crate::source::Source;
 use crate::ui::{Target, Ui};
 
 /// Set to `true` by the runner of GitHub Actions.
@@ -247,7 +247,8 @@ impl Gate<'_> {
         if !deny.iter().any(Deny::reads_numbers) {
             return Ok(None);
         }
-        let source = Source::open(file).map_err(|error| Failure::new(Exit::INPUT, error))?;
+        let source = format::open_data(file, &examined.checkpoint)
+            .map_err(|error| Failure::unreadable(file, error))?;
         let opened = Opened {
             source: &source,
             checkpoint: &examined.checkpoint,

@@ -74,7 +74,7 @@ fn read(path: &Path, hash: bool) -> Result<Side, Failure> {
         return Ok(Side { facts, file: None });
     }
     let mut checkpoint = format::read(path, &ReadOptions::default()).map_err(unreadable)?;
-    let source = Source::open(path).map_err(|error| unreadable(error.into()))?;
+    let source = format::open_data(path, &checkpoint).map_err(unreadable)?;
     if hash {
         let hashes = format::hash(&source, &checkpoint).map_err(unreadable)?;
         checkpoint

@@ -85,6 +85,11 @@ impl Failure {
         format!("{:#}", self.error)
     }
 
+    /// Why it came to that in the end, without where.
+    pub(super) fn last_cause(&self) -> String {
+        self.error.root_cause().to_string()
+    }
+
     /// Tells the user.
     pub fn show(&self, ui: &Ui) {
         let mut causes: Vec<String> = self

@@ -1,10 +1,10 @@
 //! `inspect FILE...`: look at checkpoints, and run them where inputs are given.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::diff::not_a_report;
+use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, estimates, save, simulated};
+use super::{Context, Exit, Failure, estimates, folder, save, simulated};
 use crate::checkpoint::{Checkpoint, Verdict};
 use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
 use crate::diff::Facts;
@@ -15,7 +15,7 @@ use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
     RunOrder, RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
 };
-use crate::source::Source;
+use crate::statistics;
 use crate::ui::Target;
 
 /// One file with everything that was found out about it.
@@ -60,9 +60,17 @@ pub(super) fn examine(
 pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Failure> {
     inspect.show.target.check()?;
     save::check(&inspect.save, inspect.files.len())?;
+    if let Some(several) = folder::sole(inspect)? {
+        return folder::summarize(several, inspect, context);
+    }
     let mut worst = Exit::OK;
     let mut looked = Vec::new();
-    for path in &inspect.files {
+    let merged = inspect.merge.then(|| merged_name(&inspect.files));
+    let paths: Vec<&Path> = match &merged {
+        Some(name) => vec![name],
+        None => inspect.files.iter().map(PathBuf::as_path).collect(),
+    };
+    for path in paths {
         match look(path, inspect, context) {
             Ok((one, failure)) => {
                 if let Some(failure) = failure {
@@ -85,6 +93,7 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
         for failure in distrust(one.path, &one.checkpoint, inspect.trust)
             .into_iter()
             .chain(damage(one))
+            .chain(incomplete(one.path, &one.checkpoint))
         {
             worst = worst.max(failure.exit);
             failure.show(&context.ui);
@@ -101,8 +110,12 @@ fn look<'a>(
     inspect: &Inspect,
     context: &Context,
 ) -> Result<(Looked<'a>, Option<Failure>), Failure> {
-    let checkpoint = format::read(path, &ReadOptions::default())
-        .map_err(|error| Failure::unreadable(path, error))?;
+    let checkpoint = if inspect.merge {
+        format::read_merged(&inspect.files)
+    } else {
+        format::read(path, &ReadOptions::default())
+    };
+    let checkpoint = checkpoint.map_err(|error| Failure::unreadable(path, error))?;
     let signature = match &inspect.signature {
         Some(method) => Some(run::signature(path, &checkpoint, method)?),
         None => None,
@@ -114,7 +127,8 @@ fn look<'a>(
         estimate: None,
         signature,
     };
-    read_all(&mut looked, inspect.show.data).map_err(|error| Failure::unreadable(path, error))?;
+    read_all(&mut looked, inspect.show.data, context)
+        .map_err(|error| Failure::unreadable(path, error))?;
     let Some(plan) = &inspect.run else {
         let failure = without_run(&mut looked, inspect)?;
         return Ok((looked, failure));
@@ -171,11 +185,11 @@ pub(super) fn distrust(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Opt
 }
 
 /// Goes through all data of a file, where that was asked for.
-fn read_all(looked: &mut Looked<'_>, data: DataUse) -> Result<(), FormatError> {
-    if !data.verify && !data.hash {
+fn read_all(looked: &mut Looked<'_>, data: DataUse, context: &Context) -> Result<(), FormatError> {
+    if !data.verify && !data.hash && !data.stats {
         return Ok(());
     }
-    let source = Source::open(looked.path)?;
+    let source = format::open_data(looked.path, &looked.checkpoint)?;
     if data.verify {
         let (verified, findings) = format::verify(&source, &looked.checkpoint)?;
         looked.checkpoint.set_verified(verified, findings);
@@ -183,6 +197,12 @@ fn read_all(looked: &mut Looked<'_>, data: DataUse) -> Result<(), FormatError> {
     if data.hash {
         let hashes = format::hash(&source, &looked.checkpoint)?;
         looked.checkpoint.set_hashes(hashes)?;
+    }
+    if data.stats {
+        let progress = Progress::new(context.ui, "reading numbers, bytes");
+        let show = |done, total| progress.show(done, total);
+        let (found, findings) = statistics::statistics(&source, &looked.checkpoint, &show);
+        looked.checkpoint.set_statistics(found, findings);
     }
     Ok(())
 }
@@ -198,6 +218,27 @@ fn damage(looked: &Looked<'_>) -> Option<Failure> {
         ))
         .hint("fetch the file again")
     })
+}
+
+/// The error for a checkpoint that lacks some of its files.
+pub(super) fn incomplete(path: &Path, checkpoint: &Checkpoint) -> Option<Failure> {
+    let mut missing = checkpoint.findings().iter();
+    let first = missing.find(|finding| finding.code == format::MISSING_SHARD)?;
+    let message = format!(
+        "`{}` is incomplete: `{}` is missing",
+        path.display(),
+        first.location
+    );
+    Some(Failure::input(message).hint("fetch the missing files"))
+}
+
+/// What several files that are one model are called.
+fn merged_name(files: &[PathBuf]) -> PathBuf {
+    let names: Vec<String> = files
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    names.join(" + ").into()
 }
 
 /// Renders everything that was found out, in the format and to the place asked for.
@@ -247,7 +288,7 @@ fn renderer(inspect: &Inspect, runs: bool, context: &Context) -> Box<dyn Render>
             })
         }
         ReportFormat::Json => Box::new(Json {
-            lines: inspect.files.len() > 1,
+            lines: inspect.files.len() > 1 && !inspect.merge,
         }),
         ReportFormat::Markdown => Box::new(Markdown),
         ReportFormat::Csv => Box::new(Csv {
@@ -270,7 +311,7 @@ fn view_options(show: &Show) -> ViewOptions {
         top: show.top,
         all: show.all,
         cast: show.as_dtype,
-        tensors: show.format == ReportFormat::Csv,
+        tensors: show.format == ReportFormat::Csv || show.data.stats,
     }
 }
 
@@ -320,6 +361,7 @@ fn document<'a>(looked: &'a Looked<'_>, show: &Show, options: &ViewOptions) -> D
             .filter(|_| show.format != ReportFormat::Json)
             .map(|analysis| RunView::new(analysis, &run_view_options(show))),
         units: show.units,
+        all: show.all,
         cast: show.as_dtype.map(|dtype| CastSizes::of(checkpoint, dtype)),
         signature: looked.signature.clone(),
     }

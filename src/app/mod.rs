@@ -9,6 +9,7 @@ mod doctor;
 mod estimates;
 mod exit;
 mod fit;
+mod folder;
 mod inspect;
 mod interrupt;
 mod man;

@@ -11,15 +11,19 @@
 
 mod duplicates;
 mod findings;
+mod several;
+mod statistics;
 mod tensor;
 mod totals;
 mod usage;
 
 use std::fmt;
 
+pub use several::{Assembly, FilePart};
+pub use statistics::{Statistics, Value};
 pub use tensor::{
-    ContentHash, Layout, Role, RoleSource, Storage, StorageData, StorageId, StorageParts, Tensor,
-    TensorParts,
+    ContentHash, Layout, Quantizer, Role, RoleSource, Storage, StorageData, StorageId,
+    StorageParts, Tensor, TensorParts,
 };
 pub use totals::{ByClass, Sum, Totals};
 
@@ -291,8 +295,10 @@ pub struct CheckpointParts {
     pub producer: Option<String>,
     /// The byte order of tensor data, where known.
     pub byte_order: Option<ByteOrder>,
-    /// The size of the file.
+    /// The size of the file, of all files together where there are several.
     pub file_bytes: u64,
+    /// The files of a checkpoint that is several; empty for one that is a single file.
+    pub files: Vec<FilePart>,
     /// Bytes of code (TorchScript sources, debug records).
     pub code_bytes: u64,
     /// Bytes of pickles and other metadata records as stored.
@@ -330,6 +336,7 @@ impl CheckpointParts {
             producer: None,
             byte_order: None,
             file_bytes,
+            files: Vec::new(),
             code_bytes: 0,
             pickle_bytes: 0,
             unreferenced_bytes: 0,
@@ -408,6 +415,10 @@ pub struct Checkpoint {
     parts: CheckpointParts,
     totals: Totals,
     verified: Option<Verified>,
+    /// Of every tensor, in order; empty until they were made.
+    statistics: Vec<Option<Statistics>>,
+    /// How many of the findings the reader made.
+    read_findings: usize,
 }
 
 impl Checkpoint {
@@ -418,12 +429,15 @@ impl Checkpoint {
             storage.set_usage(used.bytes, used.tensors);
         }
         let totals = totals::of(&parts, Contents::Unread)?;
+        let read_findings = parts.findings.len();
         let wasted = findings::of(&parts);
         parts.findings.extend(wasted);
         Ok(Checkpoint {
             parts,
             totals,
             verified: None,
+            statistics: Vec::new(),
+            read_findings,
         })
     }
 
@@ -485,6 +499,12 @@ impl Checkpoint {
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.parts.file_bytes
+    }
+
+    /// The files of a checkpoint that is several; empty for one that is a single file.
+    #[must_use]
+    pub fn files(&self) -> &[FilePart] {
+        &self.parts.files
     }
 
     /// The tensors in file order.

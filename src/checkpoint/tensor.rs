@@ -194,6 +194,7 @@ pub struct Storage {
     parts: StorageParts,
     used_bytes: u64,
     tensors: u64,
+    file: Option<u32>,
     content: Option<Box<Content>>,
 }
 
@@ -212,8 +213,22 @@ impl Storage {
             parts,
             used_bytes: 0,
             tensors: 0,
+            file: None,
             content: None,
         }
+    }
+
+    /// The same storage as part of a checkpoint of several files.
+    pub(super) fn in_file(mut self, index: u32, member: CompactString) -> Storage {
+        self.file = Some(index);
+        self.parts.member = member;
+        self
+    }
+
+    /// Which of [`super::Checkpoint::files`] it is in; `None` where there is but one.
+    #[must_use]
+    pub fn file(&self) -> Option<usize> {
+        self.file.and_then(|index| usize::try_from(index).ok())
     }
 
     pub(super) fn set_content(
@@ -337,10 +352,37 @@ pub struct TensorParts {
     pub layout: Layout,
 }
 
+/// How the integers of a quantized tensor become numbers: `(integer - zero_point) * scale`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantizer {
+    /// The bits of the scale, a float64.
+    scale_bits: u64,
+    /// The integer that stands for 0.
+    zero_point: i64,
+}
+
+impl Quantizer {
+    /// Of the whole tensor.
+    #[must_use]
+    pub fn new(scale: f64, zero_point: i64) -> Quantizer {
+        Quantizer {
+            scale_bits: scale.to_bits(),
+            zero_point,
+        }
+    }
+
+    /// The number that an integer stands for.
+    #[must_use]
+    pub fn value(self, integer: f64) -> f64 {
+        (integer - self.zero_point as f64) * f64::from_bits(self.scale_bits)
+    }
+}
+
 /// A named view of a storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     parts: TensorParts,
+    quantizer: Option<Quantizer>,
     numel: u64,
     bytes: u64,
 }
@@ -351,6 +393,7 @@ impl Tensor {
         let (Some(dtype), Some(shape)) = (parts.dtype, parts.shape.as_deref()) else {
             return Ok(Tensor {
                 parts,
+                quantizer: None,
                 numel: 0,
                 bytes: 0,
             });
@@ -380,9 +423,31 @@ impl Tensor {
         }
         Ok(Tensor {
             parts,
+            quantizer: None,
             numel,
             bytes,
         })
+    }
+
+    /// The same tensor, quantized as a whole.
+    #[must_use]
+    pub fn quantized(mut self, quantizer: Option<Quantizer>) -> Tensor {
+        self.quantizer = quantizer;
+        self
+    }
+
+    /// How its integers become numbers; `None` where it is not quantized, or not as a whole.
+    #[must_use]
+    pub fn quantizer(&self) -> Option<Quantizer> {
+        self.quantizer
+    }
+
+    /// The same tensor where other storages come first; `None` where there are too many.
+    pub(super) fn behind(mut self, storages: u32) -> Option<Tensor> {
+        if let Some(id) = self.parts.storage {
+            self.parts.storage = Some(StorageId(id.0.checked_add(storages)?));
+        }
+        Some(self)
     }
 
     /// Its name as stored.

@@ -116,9 +116,13 @@ pub(super) struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true))]
 pub(super) struct InspectArgs {
-    /// Checkpoints to look at; a file named like a command is `./diff`.
+    /// Checkpoints to look at, or a folder of them; a file named like a command
+    /// is `./diff`.
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub(super) files: Vec<PathBuf>,
+    /// The files are parts of one model: look at them as one.
+    #[arg(long, conflicts_with_all = ["any_input", "signature"])]
+    pub(super) merge: bool,
     #[command(flatten)]
     pub(super) inputs: InputArgs,
     #[command(flatten)]
@@ -373,6 +377,9 @@ pub(super) struct DataArgs {
     /// Read all data and compare it with the file's checksums.
     #[arg(long)]
     pub(super) verify: bool,
+    /// Read all data: min, max, mean, std, NaN, Inf and zeros of every tensor.
+    #[arg(long)]
+    pub(super) stats: bool,
     /// Read all data and name storages with the same bytes.
     #[arg(long)]
     pub(super) hash: bool,

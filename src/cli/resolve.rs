@@ -123,6 +123,8 @@ pub enum ReplayFormat {
 pub struct Inspect {
     /// The checkpoints, at least one.
     pub files: Vec<PathBuf>,
+    /// Look at all of them as one model.
+    pub merge: bool,
     /// How to run them, where that is wanted.
     pub run: Option<RunPlan>,
     /// Inference or training, with a run or without.
@@ -263,6 +265,8 @@ pub struct DataUse {
     pub verify: bool,
     /// Find storages of equal bytes.
     pub hash: bool,
+    /// Say what the numbers are like.
+    pub stats: bool,
 }
 
 /// A report's format.
@@ -326,6 +330,7 @@ impl InspectArgs {
     fn resolve(self) -> Inspect {
         Inspect {
             files: self.files,
+            merge: self.merge,
             signature: self.inputs.signature.then(|| self.run.method.clone()),
             mode: self.run.mode(),
             save: Save {
@@ -491,6 +496,7 @@ impl ShowArgs {
             data: DataUse {
                 verify: self.data.verify,
                 hash: self.data.hash,
+                stats: self.data.stats,
             },
         }
     }

@@ -10,7 +10,6 @@ mod facts;
 mod matching;
 pub mod metrics;
 mod modules;
-mod numbers;
 mod run;
 mod tensors;
 mod values;

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 use super::matching::{Matching, Pair};
-use super::numbers::{Decoder, Items, NoItems, Number};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::format::on_all_cores;
+use crate::numbers::{Decoder, Items, NoItems, Number};
 use crate::source::Source;
 
 /// How the numbers of a tensor differ.

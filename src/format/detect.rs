@@ -2,6 +2,7 @@
 
 use super::error::FormatError;
 use super::pickle::cut;
+use super::several::index::is_index;
 use crate::limits;
 
 /// A kind of file that there is a reader for.
@@ -17,6 +18,8 @@ pub(crate) enum Detected {
     Tar,
     /// A pickle.
     Pickle,
+    /// The index of a sharded checkpoint (JSON).
+    Index,
 }
 
 /// The number that a legacy file starts with, 0x1950a86a20f9469cfc6c, as pickled by protocol 1 and up.
@@ -88,6 +91,9 @@ pub(crate) fn detect(data: &[u8]) -> Result<Detected, FormatError> {
     }
     if matches!(data, [0x80, 2..=5, ..]) {
         return Ok(Detected::Pickle);
+    }
+    if is_index(data) {
+        return Ok(Detected::Index);
     }
     if let Some(named) = text(data) {
         return Err(named);
@@ -245,12 +251,6 @@ fn text(data: &[u8]) -> Option<FormatError> {
         ));
     }
     if trimmed.starts_with('{') || trimmed.starts_with('[') {
-        if start.contains("\"weight_map\"") {
-            return Some(FormatError::Unsupported {
-                what: "the index of a sharded checkpoint".to_owned(),
-                hint: Some("look at its shards one by one"),
-            });
-        }
         return Some(no_checkpoint("JSON text", None));
     }
     // Pickles of protocol 0 are text too.
@@ -370,7 +370,7 @@ mod tests {
             (b"\x08\x01\x12\xff\x80\x01", "SavedModel"),
             (b"\x93NUMPY\x01\0", "numpy"),
             (b"GGUF\x03\0\0\0", "GGUF"),
-            (b"{\"weight_map\": {}}", "sharded"),
+            (b"{\"weight_map\": {}}", "Index"),
             (b"import torch\n", "text, starting with `import torch`"),
             (
                 b"\x02\x01\xfe\xfd",

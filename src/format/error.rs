@@ -95,6 +95,14 @@ pub enum FormatError {
         /// What is there.
         found: String,
     },
+    /// One of the files of a checkpoint that is several.
+    #[error("in its file `{file}`")]
+    Part {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        source: Box<FormatError>,
+    },
     /// More work than a file of this size may cause.
     #[error("{what} exceed the bound of {limit}")]
     Limit {
@@ -181,6 +189,9 @@ pub enum MemberFault {
     /// A member that is needed.
     #[error("it is not in the archive")]
     Missing,
+    /// A file of a checkpoint that is not in the checkpoint's folder.
+    #[error("it leads out of the checkpoint's folder")]
+    Outside,
     /// A link, or a name that leaves the folder.
     #[error("{0}")]
     Unsafe(String),
@@ -266,6 +277,11 @@ impl FormatError {
                 "readers disagree on what such an archive holds; it was not written by PyTorch"
                     .to_owned(),
             ),
+            FormatError::Part { source, .. } => source.hint(),
+            FormatError::Member {
+                fault: MemberFault::Outside,
+                ..
+            } => Some("keep all files of the checkpoint in one folder".to_owned()),
             FormatError::Pickle { names, .. } if !names.is_empty() => Some(format!(
                 "do not load it with PyTorch: before that point it names {}",
                 names.join(", ")

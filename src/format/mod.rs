@@ -14,15 +14,20 @@ mod error;
 pub mod pickle;
 pub mod recording;
 mod safetensors;
+mod several;
 pub mod snapshot;
 mod torch;
 mod zip;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(crate) use data::on_all_cores;
 pub use data::{hash, storage_bytes, verify};
 pub use error::{FormatError, MemberFault, TensorFault};
+pub use several::index::check_index;
+pub use several::members::{Member, Members, members};
+pub use several::open_data;
+pub(crate) use several::sharded::MISSING_SHARD;
 pub use torch::value::{Inputs, TensorRef, Value};
 
 use crate::checkpoint::Checkpoint;
@@ -34,16 +39,58 @@ use torch::archive::{Kind, TorchArchive};
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {}
 
-/// Reads the checkpoint at `path` without running anything in it.
+/// Reads the checkpoint at `path`, all of its files where it is several, without running anything in it.
 pub fn read(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatError> {
     match Source::open(path) {
+        Ok(source) if detect::detect(source.bytes())? == Detected::Index => {
+            several::sharded::read_index(path, &source)
+        }
         Ok(source) => read_source(&source, options),
-        Err(SourceError::Directory(path)) => Err(folder(&path)),
+        Err(SourceError::Directory(path)) => read_folder(&path, options),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Reads a checkpoint that is open already.
+/// Reads several files as one model, in the order given.
+pub fn read_merged(paths: &[PathBuf]) -> Result<Checkpoint, FormatError> {
+    several::sharded::merge(paths)
+}
+
+/// Reads a folder that is one checkpoint.
+fn read_folder(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatError> {
+    if let Some(named) = folder(path) {
+        return Err(named);
+    }
+    let members = members(path)?;
+    if let Some(index) = several::members::sole_index(&members) {
+        return read(index, options);
+    }
+    let none = members.checkpoints.is_empty() && members.refused.is_empty();
+    Err(if none {
+        FormatError::NotACheckpoint {
+            what: "a folder without checkpoints".to_owned(),
+            hint: Some("subfolders are not looked through: name one"),
+        }
+    } else {
+        FormatError::NotACheckpoint {
+            what: "a folder of several checkpoints".to_owned(),
+            hint: Some("name one of them; `inspect` with the folder alone sums all of them up"),
+        }
+    })
+}
+
+/// The checkpoints of a folder that is not one checkpoint itself; `None` where it is, or is no folder.
+pub fn several_checkpoints(path: &Path) -> Result<Option<Members>, FormatError> {
+    if !path.is_dir() || folder(path).is_some() {
+        return Ok(None);
+    }
+    let members = members(path)?;
+    let none = members.checkpoints.is_empty() && members.refused.is_empty();
+    let one = none || several::members::sole_index(&members).is_some();
+    Ok((!one).then_some(members))
+}
+
+/// Reads a checkpoint of one file that is open already.
 pub fn read_source(source: &Source, _options: &ReadOptions) -> Result<Checkpoint, FormatError> {
     let data = source.bytes();
     match detect::detect(data)? {
@@ -52,6 +99,10 @@ pub fn read_source(source: &Source, _options: &ReadOptions) -> Result<Checkpoint
         Detected::Legacy => torch::legacy::read(data),
         Detected::Tar => torch::tar::read(data),
         Detected::Pickle => torch::plain::read(data),
+        Detected::Index => Err(FormatError::Unsupported {
+            what: "the index of a sharded checkpoint, where one file is needed,".to_owned(),
+            hint: Some("name one of its shards"),
+        }),
     }
 }
 
@@ -95,21 +146,22 @@ pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
         Detected::Safetensors => Ok(torch::value::of_tensors(&safetensors::read(data)?)),
         Detected::Tar => Err(not_inputs("a tar")),
         Detected::Pickle => Err(not_inputs("a pickle that is not a torch file")),
+        Detected::Index => Err(not_inputs("a sharded checkpoint")),
     }
 }
 
-/// A folder, by what is in it.
-fn folder(path: &Path) -> FormatError {
+/// A folder that is one thing which cannot be read.
+fn folder(path: &Path) -> Option<FormatError> {
     let has = |name: &str| path.join(name).exists();
-    let (what, hint) = if has(".metadata") {
-        ("a torch.distributed checkpoint (a folder)", None)
+    let what = if has(".metadata") {
+        "a torch.distributed checkpoint (a folder)"
     } else if has("saved_model.pb") {
-        ("a TensorFlow SavedModel (a folder)", None)
+        "a TensorFlow SavedModel (a folder)"
     } else {
-        ("a folder", Some("name a file in it"))
+        return None;
     };
-    FormatError::Unsupported {
+    Some(FormatError::Unsupported {
         what: what.to_owned(),
-        hint,
-    }
+        hint: None,
+    })
 }

@@ -68,6 +68,7 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
             crc32: None,
         }));
         let view = View {
+            quantizer: None,
             dtype,
             shape,
             strides,

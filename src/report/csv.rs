@@ -293,7 +293,7 @@ fn row(file: &str, tensor: &TensorReport<'_>) -> [String; 13] {
     ]
 }
 
-fn record(out: &mut dyn Write, fields: &[String]) -> io::Result<()> {
+pub(super) fn record(out: &mut dyn Write, fields: &[String]) -> io::Result<()> {
     let mut writer = csv::WriterBuilder::new()
         .buffer_capacity(512)
         .from_writer(out);

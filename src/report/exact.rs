@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::RunReport;
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, Composite, Finding, NumpyArray, Storage, StorageId, Sum, Tensor, Totals,
-    Verified,
+    ByteOrder, Checkpoint, Composite, Finding, Format, NumpyArray, Statistics, Storage, StorageId,
+    Sum, Tensor, Totals, Verified,
 };
 use crate::estimate::Estimate;
 use crate::tensor::DType;
@@ -49,19 +49,24 @@ pub struct ExactReport<'a> {
 
 /// Every tensor, made when asked for: a checkpoint has 100,000 of them.
 #[derive(Debug, Clone, Copy)]
-pub struct TensorList<'a>(&'a [Tensor]);
+pub struct TensorList<'a> {
+    tensors: &'a [Tensor],
+    statistics: &'a [Option<Statistics>],
+}
 
 impl<'a> TensorList<'a> {
     /// The tensor at this place.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<TensorReport<'a>> {
-        self.0.get(index).map(tensor)
+        let statistics = self.statistics.get(index).and_then(Option::as_ref);
+        self.tensors.get(index).map(|one| tensor(one, statistics))
     }
 }
 
 impl Serialize for TensorList<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(tensor))
+        let tensors = (0..self.tensors.len()).filter_map(|index| self.get(index));
+        serializer.collect_seq(tensors)
     }
 }
 
@@ -134,6 +139,22 @@ pub struct FileReport<'a> {
     pub byte_order: Option<&'static str>,
     /// What the root object is.
     pub object: &'static str,
+    /// The files that it consists of; left out where it is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<PartReport<'a>>,
+}
+
+/// One of several files.
+#[derive(Debug, Serialize)]
+pub struct PartReport<'a> {
+    /// Its name in the folder, or its path as the user gave it.
+    pub name: &'a str,
+    /// Its size.
+    pub bytes: u64,
+    /// What kind of file it is; `None` where it holds no tensors.
+    pub format: Option<&'static str>,
+    /// Tensors' storages in it.
+    pub storages: u64,
 }
 
 /// One tensor.
@@ -164,7 +185,7 @@ pub struct TensorReport<'a> {
     /// How it is laid out.
     pub layout: &'static str,
     /// Statistics of its values.
-    pub stats: Option<serde_json::Value>,
+    pub stats: Option<&'a Statistics>,
 }
 
 /// One storage.
@@ -378,8 +399,12 @@ impl<'a> ExactReport<'a> {
                 producer: checkpoint.producer(),
                 byte_order: checkpoint.byte_order().map(ByteOrder::name),
                 object: checkpoint.object().name(),
+                files: files(checkpoint),
             },
-            tensors: TensorList(checkpoint.tensors()),
+            tensors: TensorList {
+                tensors: checkpoint.tensors(),
+                statistics: checkpoint.statistics(),
+            },
             storages: StorageList {
                 storages: checkpoint.storages(),
                 hashed: checkpoint.totals().by_class.duplicates.is_some(),
@@ -400,7 +425,25 @@ impl<'a> ExactReport<'a> {
     }
 }
 
-fn tensor(tensor: &Tensor) -> TensorReport<'_> {
+fn files(checkpoint: &Checkpoint) -> Vec<PartReport<'_>> {
+    let mut counts = vec![0_u64; checkpoint.files().len()];
+    for file in checkpoint.storages().iter().filter_map(Storage::file) {
+        if let Some(count) = counts.get_mut(file) {
+            *count += 1;
+        }
+    }
+    let files = checkpoint.files().iter().zip(counts);
+    files
+        .map(|(file, storages)| PartReport {
+            name: &file.name,
+            bytes: file.bytes,
+            format: file.format.map(Format::name),
+            storages,
+        })
+        .collect()
+}
+
+fn tensor<'a>(tensor: &'a Tensor, stats: Option<&'a Statistics>) -> TensorReport<'a> {
     // An uninitialized tensor has no shape yet, so its size is unknown and not 0.
     let known = tensor.shape().is_some();
     TensorReport {
@@ -416,7 +459,7 @@ fn tensor(tensor: &Tensor) -> TensorReport<'_> {
         storage_offset: tensor.storage().map(|_| tensor.storage_offset()),
         requires_grad: tensor.requires_grad(),
         layout: tensor.layout().name(),
-        stats: None,
+        stats,
     }
 }
 

@@ -49,6 +49,9 @@ impl Render for Markdown {
             }
             _ => rows(document, out)?,
         }
+        if let Some(table) = super::statistics::grid(document) {
+            grid(&table, out)?;
+        }
         totals(document, out)?;
         contents(report, units, out)?;
         if let Some(estimate) = report.estimate {

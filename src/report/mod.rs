@@ -19,6 +19,8 @@ mod markdown;
 mod page;
 pub mod replay;
 mod run;
+mod statistics;
+pub mod summary;
 mod table;
 mod text_table;
 mod tree;
@@ -28,7 +30,7 @@ use std::io::{self, Write};
 
 pub use self::csv::Csv;
 pub use self::exact::{
-    ClassBytes, ExactReport, FileReport, FindingReport, SCHEMA_VERSION, SecurityReport,
+    ClassBytes, ExactReport, FileReport, FindingReport, PartReport, SCHEMA_VERSION, SecurityReport,
     StorageList, StorageReport, SumReport, TensorList, TensorReport, Tool, TotalsReport,
     VerifiedReport,
 };
@@ -60,6 +62,8 @@ pub struct Document<'a> {
     pub run: Option<RunView<'a>>,
     /// How sizes are written.
     pub units: Units,
+    /// Whether every row was asked for.
+    pub all: bool,
     /// Sizes if cast, where asked for.
     pub cast: Option<CastSizes>,
     /// The schema of a method, where asked for.

@@ -38,6 +38,10 @@ impl Render for Table {
             Some(run) => self.run_grids(run, document, out)?,
             None => self.tensors(document, out)?,
         }
+        if let Some(grid) = super::statistics::grid(document) {
+            self.grid(&grid, out)?;
+            writeln!(out)?;
+        }
         self.totals(document, out)?;
         if let Some(run) = &document.report.run {
             self.all_facts(&run::facts(run, document.units), out)?;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use inspect_checkpoint::checkpoint::Checkpoint;
 use inspect_checkpoint::format::{
-    FormatError, ReadOptions, pickle, read_inputs, read_source, verify,
+    FormatError, ReadOptions, check_index, pickle, read_inputs, read_source, verify,
 };
 use inspect_checkpoint::source::Source;
 
@@ -20,6 +20,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "pickle" => machine,
         "object" => object,
         "script" => script,
+        "index" => index,
         _ => return None,
     })
 }
@@ -74,6 +75,14 @@ pub fn script(data: &[u8]) {
         ("a/constants.pkl", b"\x80\x02)."),
     ];
     file(&archive(&records));
+}
+
+/// Bytes as the index of a sharded checkpoint, without its shards.
+pub fn index(data: &[u8]) {
+    match check_index(data) {
+        Ok(names) => assert!(names <= data.len()),
+        Err(error) => assert!(error.to_string().len() < 4096),
+    }
 }
 
 fn check(result: Result<Checkpoint, FormatError>, length: usize) {

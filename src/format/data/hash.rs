@@ -1,6 +1,7 @@
 //! A hash of every storage's contents.
 
-use super::super::error::FormatError;
+use super::super::error::{FormatError, MemberFault};
+use super::super::pickle::cut;
 use super::stream::{Extent, on_all_cores};
 use crate::checkpoint::{Checkpoint, ContentHash, Storage};
 use crate::source::Source;
@@ -19,6 +20,13 @@ fn hash_one(source: &Source, storage: &Storage) -> Result<Option<ContentHash>, F
     let Some(extent) = Extent::of_storage(storage).filter(|_| !storage.is_skipped()) else {
         return Ok(None);
     };
+    let source = source
+        .part(storage.file())
+        .ok_or_else(|| FormatError::Member {
+            member: cut(storage.member()),
+            offset: None,
+            fault: MemberFault::Missing,
+        })?;
     let mut hasher = blake3::Hasher::new();
     extent.stream(source, |chunk| {
         hasher.update(chunk);

@@ -32,11 +32,13 @@ pub fn storage_bytes<'s>(
             hint: Some("save it with `torch.save`"),
         });
     }
-    let extent = Extent::of_storage(storage).ok_or_else(|| FormatError::Member {
+    let missing = || FormatError::Member {
         member: cut(storage.member()),
         offset: None,
         fault: MemberFault::Missing,
-    })?;
+    };
+    let extent = Extent::of_storage(storage).ok_or_else(missing)?;
+    let source = source.part(storage.file()).ok_or_else(missing)?;
     if matches!(storage.data(), StorageData::Raw { .. }) {
         return extent.mapped(source).map(Cow::Borrowed);
     }

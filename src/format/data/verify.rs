@@ -21,21 +21,50 @@ pub fn verify(
     source: &Source,
     checkpoint: &Checkpoint,
 ) -> Result<(Verified, Vec<Finding>), FormatError> {
+    let (mut verified, mut findings) = (Verified::default(), Vec::new());
+    if checkpoint.files().is_empty() {
+        let storages: Vec<&Storage> = checkpoint.storages().iter().collect();
+        let format = checkpoint.format();
+        verify_file(source, format, &storages, (&mut verified, &mut findings))?;
+        return Ok((verified, findings));
+    }
+    let mut by_file: Vec<Vec<&Storage>> = vec![Vec::new(); checkpoint.files().len()];
+    for storage in checkpoint.storages() {
+        if let Some(group) = storage.file().and_then(|file| by_file.get_mut(file)) {
+            group.push(storage);
+        }
+    }
+    for (index, (file, storages)) in checkpoint.files().iter().zip(by_file).enumerate() {
+        let (Some(format), Some(part)) = (file.format, source.part(Some(index))) else {
+            continue;
+        };
+        let before = findings.len();
+        verify_file(part, format, &storages, (&mut verified, &mut findings))?;
+        for finding in findings.iter_mut().skip(before) {
+            finding.location = [&file.name, "::", &finding.location].concat();
+        }
+    }
+    Ok((verified, findings))
+}
+
+/// Compares the records of one file.
+fn verify_file(
+    source: &Source,
+    format: Format,
+    storages: &[&Storage],
+    (verified, findings): (&mut Verified, &mut Vec<Finding>),
+) -> Result<(), FormatError> {
     let in_zip = matches!(
-        checkpoint.format(),
+        format,
         Format::TorchZip | Format::TorchScript | Format::TorchPackage | Format::ExportedProgram
     );
     if !in_zip {
-        let verified = Verified {
-            unchecked: checkpoint.storages().len() as u64,
-            ..Verified::default()
-        };
-        return Ok((verified, Vec::new()));
+        verified.unchecked = verified.unchecked.saturating_add(storages.len() as u64);
+        return Ok(());
     }
     let archive = TorchArchive::open(source.bytes())?;
-    let records = records(&archive, checkpoint);
+    let records = records(&archive, storages);
     let outcomes = on_all_cores(&records, |record| check(source, record));
-    let (mut verified, mut findings) = (Verified::default(), Vec::new());
     for (record, outcome) in records.iter().zip(outcomes) {
         let outcome = outcome?;
         if outcome == Outcome::Skipped {
@@ -60,15 +89,15 @@ pub fn verify(
             message,
         });
     }
-    Ok((verified, findings))
+    Ok(())
 }
 
 /// All records of an archive.
-fn records<'n>(archive: &'n TorchArchive<'_>, checkpoint: &Checkpoint) -> Vec<Record<'n>> {
-    let storages = checkpoint.storages().iter();
+fn records<'n>(archive: &'n TorchArchive<'_>, storages: &[&Storage]) -> Vec<Record<'n>> {
     let mut skipped: Vec<u64> = storages
+        .iter()
         .filter(|storage| storage.is_skipped())
-        .filter_map(Storage::data_offset)
+        .filter_map(|storage| storage.data_offset())
         .collect();
     skipped.sort_unstable();
     archive

@@ -5,7 +5,7 @@ use super::super::pickle::{Node, NodeId, Pickle};
 use super::embedded::Embedded;
 use super::globals::{Known, known};
 use super::storage::{Declared, Records, StorageClass, StorageTable, declared_storage};
-use crate::checkpoint::{Layout, StorageId};
+use crate::checkpoint::{Layout, Quantizer, StorageId};
 use crate::limits;
 use crate::tensor::{self, DType, Dims};
 
@@ -21,6 +21,8 @@ pub(crate) struct View {
     pub(crate) offset: u64,
     pub(crate) requires_grad: Option<bool>,
     pub(crate) layout: Layout,
+    /// How integers become numbers, where that is one way for the whole tensor.
+    pub(crate) quantizer: Option<Quantizer>,
 }
 
 /// What a call makes.
@@ -339,6 +341,7 @@ impl<'p, 'a> Graph<'p, 'a> {
         let (id, storage_bytes) = table.get(&declared, records)?;
         let offset = within_view(&declared, &shape, &strides, offset, dtype)?;
         let view = View {
+            quantizer: None,
             dtype,
             shape,
             strides,
@@ -366,6 +369,10 @@ impl<'p, 'a> Graph<'p, 'a> {
         set_grad(&mut built, self.pickle.bool(grad));
         if let Built::View(view, parts) = &mut built {
             view.layout = Layout::Quantized;
+            if let [_scheme, scale, zero_point] = *self.pickle.items(quantizer) {
+                let numbers = self.pickle.float(scale).zip(self.pickle.int(zero_point));
+                view.quantizer = numbers.map(|(scale, zero)| Quantizer::new(scale, zero));
+            }
             // (scheme, scales, zero_points, axis), or (scheme, scale, zero_point) with plain numbers.
             if let [_scheme, scales, zero_points, ..] = self.pickle.items(quantizer) {
                 for (name, part) in [("scales", *scales), ("zero_points", *zero_points)] {
@@ -462,6 +469,7 @@ impl<'p, 'a> Graph<'p, 'a> {
             self.dims("its stride", stride)?
         };
         let view = View {
+            quantizer: None,
             dtype: self.dtype(dtype)?,
             shape,
             strides,

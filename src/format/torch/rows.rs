@@ -129,7 +129,7 @@ impl Rows {
     ) -> Result<(), FormatError> {
         self.charge(name)?;
         let (role, role_source) = place.role(name);
-        let storage_bytes = view.storage_bytes;
+        let (storage_bytes, quantizer) = (view.storage_bytes, view.quantizer);
         let parts = TensorParts {
             name: name.into(),
             role,
@@ -144,7 +144,7 @@ impl Rows {
         };
         let tensor =
             Tensor::new(parts, storage_bytes).map_err(|error| tensor_error(member, name, error))?;
-        self.tensors.push(tensor);
+        self.tensors.push(tensor.quantized(quantizer));
         Ok(())
     }
 

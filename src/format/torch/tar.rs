@@ -420,6 +420,7 @@ fn read_tensor(
         }));
     }
     let view = View {
+        quantizer: None,
         dtype: root.dtype,
         shape,
         strides,

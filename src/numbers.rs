@@ -156,6 +156,26 @@ impl Decoder {
         })
     }
 
+    /// Parts of a plain dtype's or a quantized one's items: its numbers, or the integers that stand for them.
+    pub(crate) fn of_integers_behind(dtype: DType) -> Option<Decoder> {
+        Decoder::of(match dtype {
+            DType::QInt8 => DType::Int8,
+            DType::QUInt8 => DType::UInt8,
+            DType::QInt32 => DType::Int32,
+            other => other,
+        })
+    }
+
+    /// Bytes of an item.
+    pub(crate) fn item_bytes(self) -> usize {
+        self.part_bytes * self.parts
+    }
+
+    /// The value of an item of one part.
+    pub(crate) fn value(self, item: &[u8], big_endian: bool) -> Option<Number> {
+        self.part(item, 0, big_endian)
+    }
+
     /// Parts of an item.
     pub(crate) fn parts(self) -> usize {
         self.parts
