@@ -241,6 +241,9 @@ pub enum OutputError {
     /// A folder where a file should be.
     #[error("`{}` is a folder, expected a file to write to", .0.display())]
     Directory(PathBuf),
+    /// What is read would be replaced.
+    #[error("`{}` is read here: it is not overwritten", .0.display())]
+    Input(PathBuf),
     /// The folder does not take new files.
     #[error("`{}` cannot be written", .path.display())]
     Create {
@@ -260,12 +263,19 @@ pub enum OutputError {
 }
 
 impl Target {
-    /// Checks that the target can be written, before any work is done for it.
-    pub fn check(&self) -> Result<(), OutputError> {
-        match self {
-            Target::Stdout => Ok(()),
-            Target::File(path) => temporary(path).map(drop),
+    /// Checks that the target can be written and is none of the files that are read, before any work is done for it.
+    pub fn check<P: AsRef<Path>>(&self, inputs: &[P]) -> Result<(), OutputError> {
+        let Target::File(path) = self else {
+            return Ok(());
+        };
+        if let Ok(target) = path.canonicalize() {
+            let is_target =
+                |input: &P| input.as_ref().canonicalize().ok().as_ref() == Some(&target);
+            if inputs.iter().any(is_target) {
+                return Err(OutputError::Input(path.clone()));
+            }
         }
+        temporary(path).map(drop)
     }
 
     /// Writes a whole report. A closed stdout counts as written.
@@ -358,12 +368,25 @@ fn set_mode(path: &Path, file: &fs::File) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    const NONE: &[&Path] = &[];
+
+    #[test]
+    fn what_is_read_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.pt");
+        fs::write(&path, b"weights").unwrap();
+        let target = Target::File(folder.path().join(".").join("model.pt"));
+        let checked = target.check(&[Path::new("other.pt"), &path]);
+        assert!(matches!(checked, Err(OutputError::Input(_))));
+        target.check(&["other.pt"]).unwrap();
+    }
+
     #[test]
     fn a_file_appears_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
         let target = Target::File(path.clone());
-        target.check().unwrap();
+        target.check(NONE).unwrap();
         assert!(!path.exists(), "a check leaves nothing");
         target.write(|out| out.write_all(b"one")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"one");
@@ -380,9 +403,12 @@ mod tests {
     fn what_cannot_be_written_is_said_first() {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::File(folder.path().to_owned());
-        assert!(matches!(target.check(), Err(OutputError::Directory(_))));
+        assert!(matches!(target.check(NONE), Err(OutputError::Directory(_))));
         let target = Target::File(folder.path().join("no/such/folder.json"));
-        assert!(matches!(target.check(), Err(OutputError::Create { .. })));
+        assert!(matches!(
+            target.check(NONE),
+            Err(OutputError::Create { .. })
+        ));
         Target::File("/dev/null".into())
             .write(|out| out.write_all(b"x"))
             .unwrap();

@@ -774,3 +774,34 @@ fn nan_can_be_denied() {
         Some(0)
     );
 }
+
+/// What is no baseline is never replaced by one, least of all the checkpoint itself.
+#[test]
+fn a_checkpoint_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model.pt");
+    std::fs::copy("fixtures/mlp.pt", &model).unwrap();
+    let before = std::fs::read(&model).unwrap();
+    let path = model.to_str().unwrap();
+    let other = folder.path().join("notes.txt");
+    std::fs::write(&other, "not JSON").unwrap();
+    for args in [
+        vec!["check", path, "--baseline", path, "--update-baseline"],
+        vec!["check", path, "--max", "file_bytes=1GB", "-o", path],
+        vec!["diff", path, "fixtures/mlp.pt", "-o", path],
+        vec![path, "-o", path],
+        vec![
+            "check",
+            path,
+            "--update-baseline",
+            "--baseline",
+            other.to_str().unwrap(),
+        ],
+    ] {
+        let said = common::run(&args);
+        assert_eq!(said.code, Some(2), "{args:?}: {}", said.stderr);
+        assert!(said.stderr.contains("not overwritten"), "{}", said.stderr);
+        assert_eq!(std::fs::read(&model).unwrap(), before, "{args:?}");
+    }
+    assert_eq!(std::fs::read(&other).unwrap(), b"not JSON");
+}

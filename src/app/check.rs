@@ -26,7 +26,7 @@ const ESTIMATE_CODES: [&str; 2] = ["estimate-from-cpu", "no-estimate"];
 
 /// Checks every file and reports what came of it.
 pub(super) fn check(command: &CheckCommand, context: &Context) -> Result<Exit, Failure> {
-    command.target.check()?;
+    command.target.check(&command.files)?;
     let mut gate = Gate {
         command,
         context,
@@ -74,12 +74,20 @@ impl Gate<'_> {
         };
         let target = Target::File(path.to_owned());
         if command.update_baseline {
-            target.check()?;
+            target.check(&command.files)?;
         }
         let known = match read_baseline(path) {
             Ok(known) => known,
-            // A baseline that cannot be read is what is being written anew.
+            // A baseline that cannot be read is what is being written anew; anything else is not.
             Err(failure) if command.update_baseline => {
+                if !may_be_baseline(path) {
+                    let message = format!(
+                        "`{}` is there and no baseline: it was not overwritten",
+                        path.display()
+                    );
+                    return Err(Failure::input(message)
+                        .hint("give the baseline another name, or delete the file first"));
+                }
                 self.context
                     .ui
                     .warning(&format!("{}; it is written anew", failure.one_line()));
@@ -300,16 +308,18 @@ impl Gate<'_> {
             against,
         };
         let found = all_findings(facts, scan.as_ref());
-        let checked = check_one(subject, rules, found).map_err(|error: RuleError| {
+        let mut checked = check_one(subject, rules, found).map_err(|error: RuleError| {
             let hint = error.hint();
             Failure::new(Exit::INPUT, error).hint(hint)
         })?;
-        if checked.verdict == Verdict::Fail {
-            self.worst = self.worst.max(Exit::NO);
-        }
         if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
             self.worst = self.worst.max(failure.exit);
             failure.show(&self.context.ui);
+            checked.verdict = Verdict::Fail;
+            checked.notes.push(failure.one_line());
+        }
+        if checked.verdict == Verdict::Fail {
+            self.worst = self.worst.max(Exit::NO);
         }
         self.report.files.push(checked);
         Ok(())
@@ -393,7 +403,7 @@ fn same_options(baseline: &Baseline, given: &RunOptions) -> Result<RunOptions, B
 
 /// The baseline at a path; `None` where there is none.
 fn read_baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
-    let text = match std::fs::read(path) {
+    let text = match read_file(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(path, "baseline", error)),
@@ -404,7 +414,25 @@ fn read_baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
 }
 
 fn read_text(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| unreadable(path, what, error))
+    read_file(path).map_err(|error| unreadable(path, what, error))
+}
+
+/// A whole file; never a device, which may have no end.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    std::fs::read(path)
+}
+
+/// Whether a file is JSON by its first character, or has none.
+fn may_be_baseline(path: &Path) -> bool {
+    let Ok(text) = read_file(path) else {
+        return false;
+    };
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+    first.is_none_or(|byte| *byte == b'{')
 }
 
 fn unreadable(path: &Path, what: &str, error: std::io::Error) -> Failure {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::{Context, Exit, Failure};
+use super::{Context, Exit, Failure, inspect};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{DiffCommand, DiffFormat};
 use crate::diff::{Contents, Diff, Facts, Matching, Opened, ReportError, Values, compare};
@@ -22,7 +22,7 @@ struct Side {
 
 /// Compares two files and says what differs.
 pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Failure> {
-    options.target.check()?;
+    options.target.check(&[&options.old, &options.new])?;
     let old = read(&options.old, options.hash)?;
     let new = read(&options.new, options.hash)?;
     let matching = Matching::of(&old.facts, &new.facts);
@@ -47,11 +47,22 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
         DiffFormat::Json => json(&diff, out),
         DiffFormat::Markdown => markdown(&diff, view, out),
     })?;
+    for (path, side) in [(&options.old, &old), (&options.new, &new)] {
+        if let Some(failure) = distrusted(path, side) {
+            context.ui.warning(&failure.one_line());
+        }
+    }
     Ok(if options.exit_code && !diff.identical {
         Exit::NO
     } else {
         Exit::OK
     })
+}
+
+/// Why a side must not be loaded, where that is so.
+fn distrusted(path: &Path, side: &Side) -> Option<Failure> {
+    let (_, checkpoint) = side.file.as_ref()?;
+    inspect::distrust(path, checkpoint, false)
 }
 
 /// A table for where it goes.

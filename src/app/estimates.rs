@@ -14,6 +14,10 @@ use crate::simulate::{AllocConf, DeviceLimits};
 use crate::trace::Trace;
 use crate::trace::memory::MemoryTimeline;
 
+/// What a run with Python's lifetimes takes for granted.
+pub(super) const AS_PYTHON: &str =
+    "values live as long as the variables of an eager Python module would hold them";
+
 /// What a CPU's run takes for granted.
 pub(super) const FROM_CPU: &str =
     "made from the CPU's run: rules stand for what CUDA's kernels do differently";
@@ -43,10 +47,7 @@ pub(super) fn from_simulated(
     };
     let mut estimate = Estimate::of_run(Basis::CudaSim, &simulated.trace, &memory, &question);
     match &pair.eager {
-        None => estimate.assumptions.push(
-            "values live as long as the variables of an eager Python module would hold them"
-                .to_owned(),
-        ),
+        None => estimate.assumptions.push(AS_PYTHON.to_owned()),
         Some(Ok(eager)) => {
             let memory = MemoryTimeline::of(&eager.trace);
             estimate.eager = Some(EagerPeak::of(&memory, &question));

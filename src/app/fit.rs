@@ -22,7 +22,7 @@ const MAX_RUNS: usize = 40;
 
 /// Finds the largest batch and reports it.
 pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
-    options.target.check()?;
+    options.target.check(&[&options.file])?;
     if !options.inputs.iter().any(BatchArgument::has_batch) {
         return Err(
             Failure::input("no input has the dimension `B`, the batch to find".to_owned())
@@ -173,7 +173,9 @@ impl Search<'_> {
                 .collect(),
             per_sample_bytes: growth.map(|(sample, _)| sample),
             fixed_bytes: growth.map(|(_, fixed)| fixed),
-            assumptions: self.prober.assumptions(&self.request.mode),
+            assumptions: self
+                .prober
+                .assumptions(&self.request.mode, self.request.lifetimes),
         }
     }
 

@@ -58,8 +58,8 @@ pub(super) fn examine(
 
 /// Looks at every file; a file that fails is reported and the others go on.
 pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Failure> {
-    inspect.show.target.check()?;
-    save::check(&inspect.save, inspect.files.len())?;
+    inspect.show.target.check(&inspect.files)?;
+    save::check(&inspect.save, &inspect.files)?;
     if let Some(several) = folder::sole(inspect)? {
         return folder::summarize(several, inspect, context);
     }

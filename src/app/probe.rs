@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use super::simulated::Simulated;
 use super::{Context, Failure, estimates, run, simulated};
 use crate::cli::{BasisArg, EngineLimits, GpuPlan};
-use crate::engine::protocol::{Device, Mode, Progress, RunRequest};
+use crate::engine::protocol::{Device, Lifetimes, Mode, Progress, RunRequest};
 use crate::engine::stand_ins;
 use crate::estimate::cpu_trace::as_cuda;
 use crate::estimate::{Basis, context_text};
@@ -65,8 +65,11 @@ impl<'a> Prober<'a> {
     }
 
     /// What a run takes for granted.
-    pub(super) fn assumptions(&self, mode: &Mode) -> Vec<String> {
-        let mut all = vec![estimates::assumption(mode)];
+    pub(super) fn assumptions(&self, mode: &Mode, lifetimes: Lifetimes) -> Vec<String> {
+        let mut all = vec![
+            estimates::assumption(mode),
+            lifetimes_text(lifetimes).to_owned(),
+        ];
         if self.basis == Basis::CpuTrace {
             all.push(estimates::FROM_CPU.to_owned());
         }
@@ -116,5 +119,16 @@ fn probe(trace: Trace, fits: bool) -> Probe {
         peak_reserved_bytes: MemoryTimeline::of(&trace).peak_reserved,
         fits,
         trace,
+    }
+}
+
+/// How long values live in the runs.
+fn lifetimes_text(lifetimes: Lifetimes) -> &'static str {
+    match lifetimes {
+        Lifetimes::TorchScript => {
+            "values live until their last use, as TorchScript runs them; an eager Python module keeps them longer and \
+             may fit a smaller batch only: `--lifetimes python`"
+        }
+        Lifetimes::Python => estimates::AS_PYTHON,
     }
 }

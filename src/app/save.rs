@@ -1,21 +1,23 @@
 //! `--save-trace` and `--save-snapshot`: what a run recorded, as files.
 
+use std::path::PathBuf;
+
 use super::{Exit, Failure};
 use crate::cli::Save;
 use crate::format::snapshot;
 use crate::simulate::recording::Recording;
 use crate::simulate::replay::complete;
 use crate::trace::Trace;
-use crate::ui::{OutputError, Target};
+use crate::ui::OutputError;
 
 /// Whether the files can be written, before any work is done for them.
-pub(super) fn check(save: &Save, files: usize) -> Result<(), Failure> {
-    if files > 1 && save.targets().next().is_some() {
+pub(super) fn check(save: &Save, files: &[PathBuf]) -> Result<(), Failure> {
+    if files.len() > 1 && save.targets().next().is_some() {
         let message = "`--save-trace` and `--save-snapshot` are for one file at a time".to_owned();
         return Err(Failure::input(message));
     }
     save.targets()
-        .try_for_each(Target::check)
+        .try_for_each(|target| target.check(files))
         .map_err(Failure::from)
 }
 

@@ -228,7 +228,7 @@ fn run_task(
 }
 
 fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> Result<(), Failure> {
-    let (module, tensors) =
+    let (module, mut tensors) =
         session.phase(PhaseName::Load, None, |session| load_phase(session, run))?;
     done.module_tensors = Some(
         tensors
@@ -236,6 +236,11 @@ fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> R
             .map(module_tensor)
             .collect::<Result<_, _>>()?,
     );
+    // What is held here would outlive a buffer that the model replaces; an optimizer holds parameters.
+    match run.mode {
+        Mode::Inference => tensors.clear(),
+        Mode::Training { .. } => tensors.retain(|one| !one.is_buffer),
+    }
     let method = Method::of(&module, &run.method)?;
     done.signature = Some(method.signature.clone());
     let arguments = session.phase(PhaseName::Inputs, None, |session| {

@@ -176,6 +176,21 @@ class Identifiers {
   std::vector<std::shared_ptr<torch::jit::Source>> sources_; // so that no address is used twice
 };
 
+bool may_hold_memory(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::AnyType:
+    case c10::TypeKind::UnionType:
+      return true;
+    case c10::TypeKind::ClassType:
+      return !type->is_module();
+    default: {
+      auto inner = type->containedTypes();
+      return std::any_of(inner.begin(), inner.end(), [](const auto& one) { return may_hold_memory(one); });
+    }
+  }
+}
+
 // The variables of one function, by the names that its code has.
 class Variables {
  public:
@@ -188,19 +203,47 @@ class Variables {
     });
   }
 
-  // The place of a value's variable; -1 for what the code only computes on the way (`_0`).
-  int64_t slot(const Value* value) {
+  // Whether the code has a name for a value; `_0` is none.
+  bool named(const Value* value) const {
     if (!value->hasDebugName()) {
-      return -1;
+      return false;
     }
     std::string name = value->debugNameBase();
-    if (name.empty() || is_number(name, 0) || (name[0] == '_' && is_number(name, 1))) {
+    return !name.empty() && !is_number(name, 0) && !(name[0] == '_' && is_number(name, 1));
+  }
+
+  // The place of a value's variable; -1 for what the code only computes on the way. Some variables have lost their
+  // names: what is unpacked beside a named value was assigned to `_`, and an expression is used once, so that what is
+  // used in several places had a name.
+  int64_t slot(const Value* value, bool unpacked) {
+    std::string name;
+    if (named(value)) {
+      name = variable(value->debugNameBase());
+    } else if (unpacked) {
+      name = "_";
+    } else if (used_often(value)) {
+      name = "_" + value->debugName();
+    } else {
       return -1;
     }
-    return slots_.try_emplace(variable(name), static_cast<int64_t>(slots_.size())).first->second;
+    return slots_.try_emplace(name, static_cast<int64_t>(slots_.size())).first->second;
   }
 
  private:
+  // Questions about a value (its size, its dtype) are no uses: what TorchScript asks for itself is among them.
+  static bool used_often(const Value* value) {
+    std::set<const Node*> users;
+    for (const auto& use : value->uses()) {
+      auto outputs = use.user->outputs();
+      bool asks = !outputs.empty() &&
+          std::none_of(outputs.begin(), outputs.end(), [](const Value* one) { return may_hold_memory(one->type()); });
+      if (!asks) {
+        users.insert(use.user);
+      }
+    }
+    return users.size() > 1;
+  }
+
   // Code is written with a number behind a name that was taken: a second `x` is `x0` or `x6`.
   std::string variable(const std::string& name) const {
     if (written_.contain(name)) {
@@ -223,21 +266,6 @@ class Variables {
   std::set<std::string> names_;
   std::map<std::string, int64_t> slots_;
 };
-
-bool may_hold_memory(const c10::TypePtr& type) {
-  switch (type->kind()) {
-    case c10::TypeKind::TensorType:
-    case c10::TypeKind::AnyType:
-    case c10::TypeKind::UnionType:
-      return true;
-    case c10::TypeKind::ClassType:
-      return !type->is_module();
-    default: {
-      auto inner = type->containedTypes();
-      return std::any_of(inner.begin(), inner.end(), [](const auto& one) { return may_hold_memory(one); });
-    }
-  }
-}
 
 // Puts the marks into one graph.
 class Marker {
@@ -270,15 +298,17 @@ class Marker {
       }
       torch::jit::WithInsertPoint behind(node->next());
       if (node->kind() != c10::prim::Constant) {
+        bool unpacks = node->outputs().size() > 1 &&
+            std::any_of(node->outputs().begin(), node->outputs().end(), [&](Value* one) { return variables_.named(one); });
         for (Value* output : node->outputs()) {
-          bind(output);
+          bind(output, unpacks);
         }
       }
     }
   }
 
-  void bind(Value* value) {
-    int64_t slot = may_hold_memory(value->type()) ? variables_.slot(value) : -1;
+  void bind(Value* value, bool unpacked = false) {
+    int64_t slot = may_hold_memory(value->type()) ? variables_.slot(value, unpacked) : -1;
     if (slot >= 0) {
       insert("inspect::bind", {frame_, graph_.insertConstant(slot), value});
     }
