@@ -1,7 +1,7 @@
 //! What changed between two checkpoints, two saved reports, or one of each.
 //!
 //! Both sides are [`Facts`]: what the JSON report says. A checkpoint is reported in memory first, so a saved report and
-//! the file that it is of give the same answer. Nothing here opens a file; [`values`] alone reads numbers, from files
+//! the file that it is of give the same answer. Nothing here opens a file; `values` alone reads numbers, from files
 //! that are open.
 //!
 //! [`metrics`] are the named numbers that `inspect check` compares too.

@@ -25,7 +25,7 @@ pub struct DiffView {
     pub units: Units,
     /// Levels of the tree of modules; `None` is as many as fit.
     pub depth: Option<usize>,
-    /// Rows of each list; `None` is [`ROWS`].
+    /// Rows of each list; `None` is `ROWS`.
     pub top: Option<usize>,
     /// Every row.
     pub all: bool,

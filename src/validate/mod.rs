@@ -1,7 +1,7 @@
 //! An estimate beside a measurement: how far apart they are, and why.
 //!
 //! Both sides are lists of allocations and frees ([`Side`]): of the simulated device, of a real one, of somebody's
-//! snapshot, of the CPU. They are brought into line ([`align`]), and the difference of each peak is split into terms: the
+//! snapshot, of the CPU. They are brought into line (`align`), and the difference of each peak is split into terms: the
 //! measured run is turned into the estimated one step by step, and each step's change of the peak is one term's. So the
 //! terms add up to the difference exactly, whatever the moment of either peak.
 //!
