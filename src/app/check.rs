@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 
-use super::diff::{Progress, table_for};
+use super::diff::Progress;
 use super::inspect::{self, Examined};
-use super::{Context, Exit, Failure};
+use super::{Context, Exit, Failure, table_for};
 use crate::check::{
     Baseline, BaselineError, Budget, BudgetError, Deny, FileCheck, RuleError, Rules, RunOptions,
     Subject, Verdict, all_findings, all_known, check as check_one, read_budgets,

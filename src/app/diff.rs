@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::{Context, Exit, Failure, inspect};
+use super::{Context, Exit, Failure, inspect, table_for};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{DiffCommand, DiffFormat};
 use crate::diff::{Contents, Diff, Facts, Matching, Opened, ReportError, Values, compare};
 use crate::format::{self, ReadOptions};
+use crate::report::ExactReport;
 use crate::report::diff::{DiffView, json, markdown, table};
-use crate::report::{ExactReport, Table};
 use crate::source::Source;
-use crate::ui::{Stages as _, Target, Ui};
+use crate::ui::{Stages as _, Ui};
 
 /// One side.
 struct Side {
@@ -63,14 +63,6 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
 fn distrusted(path: &Path, side: &Side) -> Option<Failure> {
     let (_, checkpoint) = side.file.as_ref()?;
     inspect::distrust(path, checkpoint, false)
-}
-
-/// A table for where it goes.
-pub(super) fn table_for(target: &Target, ui: Ui) -> Table {
-    Table {
-        width: ui.stdout_width(),
-        color: *target == Target::Stdout && ui.stdout_color(),
-    }
 }
 
 /// Reads a checkpoint or a saved report, by what is in the file.

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use super::inspect::{distrust, incomplete};
-use super::{Context, Exit, Failure, diff};
+use super::{Context, Exit, Failure, table_for};
 use crate::cli::{Inspect, ReportFormat};
 use crate::format::{self, Members, ReadOptions};
 use crate::report::summary::{FolderSummary, SummaryRow};
@@ -45,7 +45,7 @@ pub(super) fn summarize(
         ReportFormat::Markdown => summary.markdown(show.units, out),
         ReportFormat::Csv => summary.csv(out),
         ReportFormat::Table | ReportFormat::Html => {
-            let table = diff::table_for(&show.target, context.ui);
+            let table = table_for(&show.target, context.ui);
             summary.table(&table, show.units, out)
         }
     })?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, estimates, folder, save, simulated};
+use super::{Context, Exit, Failure, estimates, folder, save, simulated, table_for};
 use crate::checkpoint::{Checkpoint, Verdict};
 use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
 use crate::diff::Facts;
@@ -13,10 +13,9 @@ use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
     CastSizes, Csv, Document, ExactReport, Html, Json, Markdown, Order, Render, RunAnalysis,
-    RunOrder, RunReport, RunView, RunViewOptions, Table, View, ViewOptions,
+    RunOrder, RunReport, RunView, RunViewOptions, View, ViewOptions,
 };
 use crate::statistics;
-use crate::ui::Target;
 
 /// One file with everything that was found out about it.
 struct Looked<'a> {
@@ -280,13 +279,7 @@ fn signatures(looked: &[Looked<'_>], show: &Show) -> Result<(), Failure> {
 fn renderer(inspect: &Inspect, runs: bool, context: &Context) -> Box<dyn Render> {
     let show = &inspect.show;
     match show.format {
-        ReportFormat::Table => {
-            let stdout = show.target == Target::Stdout;
-            Box::new(Table {
-                width: context.ui.stdout_width(),
-                color: stdout && context.ui.stdout_color(),
-            })
-        }
+        ReportFormat::Table => Box::new(table_for(&show.target, context.ui)),
         ReportFormat::Json => Box::new(Json {
             lines: inspect.files.len() > 1 && !inspect.merge,
         }),

@@ -28,6 +28,7 @@ pub use exit::{Exit, Failure};
 
 use crate::cli::{Cli, Command, EngineLimits};
 use crate::engine::{DEFAULT_TIMEOUT, EngineOptions, PROGRAM_VARIABLE, default_memory_bytes};
+use crate::report::Table;
 use crate::ui::{Target, Ui};
 use interrupt::Interrupt;
 
@@ -102,4 +103,12 @@ fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     clap_complete::generate(shell, &mut Cli::command(), "inspect", &mut script);
     Target::Stdout.write(|out| out.write_all(&script))?;
     Ok(Exit::OK)
+}
+
+/// A table for where it goes.
+fn table_for(target: &Target, ui: Ui) -> Table {
+    Table {
+        width: ui.stdout_width(),
+        color: *target == Target::Stdout && ui.stdout_color(),
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 
-use super::raw::{GpuArgs, LimitArgs, RunArgs, SimArgs, SpecArgs, UnitsArg};
+use super::raw::{GpuArgs, LimitArgs, OutputArgs, RunArgs, SimArgs, SpecArgs, UnitsArg};
 use super::resolve::{EngineLimits, count, target, units};
 use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
 use crate::diff::metrics::CATALOGUE;
@@ -39,12 +39,8 @@ pub(super) struct DiffArgs {
     /// The report's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: DiffFormat,
-    /// Write the report to this file; `-` is stdout.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: Option<PathBuf>,
-    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
-    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
-    units: UnitsArg,
+    #[command(flatten)]
+    output: OutputArgs,
     /// Levels of the tree of modules [default: as many as fit a screen].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
@@ -257,6 +253,7 @@ pub struct CheckCommand {
 
 impl DiffArgs {
     pub(super) fn resolve(self) -> DiffCommand {
+        let (target, units) = self.output.resolve();
         DiffCommand {
             old: self.old,
             new: self.new,
@@ -264,8 +261,8 @@ impl DiffArgs {
             hash: self.hash,
             exit_code: self.exit_code,
             format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            target,
+            units,
             depth: self.depth.map(count),
             top: self.top.map(count),
             all: self.all,

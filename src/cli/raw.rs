@@ -98,6 +98,14 @@ pub(super) struct ReplayArgs {
     /// The report's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) format: ReplayFormat,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+/// Where a report goes, and how it writes sizes.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(super) struct OutputArgs {
     /// Write the report to this file; `-` is stdout.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
@@ -166,12 +174,8 @@ pub(super) struct FitArgs {
     /// The report's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) format: ReplayFormat,
-    /// Write the report to this file; `-` is stdout.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) output: Option<PathBuf>,
-    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
-    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
-    pub(super) units: UnitsArg,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
 /// What the model is called with, and where.
@@ -339,12 +343,8 @@ pub(super) struct ShowArgs {
     /// The report's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     pub(super) format: ReportFormat,
-    /// Write the report to this file; `-` is stdout.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) output: Option<PathBuf>,
-    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
-    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
-    pub(super) units: UnitsArg,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
     /// Levels of the tree [default: as many as fit a screen or two].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) depth: Option<u32>,

@@ -8,8 +8,8 @@ use regex::Regex;
 use super::gate::{CheckCommand, DiffCommand};
 use super::input::BatchArgument;
 use super::raw::{
-    Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, RunArgs,
-    ShowArgs, SpecArgs, UnitsArg,
+    Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, OutputArgs, RawCommand, ReplayArgs,
+    RunArgs, ShowArgs, SpecArgs, UnitsArg,
 };
 use super::validate::Validate;
 use crate::engine::protocol::{Argument, Device, Lifetimes, Mode};
@@ -429,6 +429,7 @@ impl RunArgs {
 
 impl FitArgs {
     fn resolve(self) -> Fit {
+        let (target, units) = self.output.resolve();
         Fit {
             file: self.file,
             inputs: self.inputs,
@@ -439,14 +440,15 @@ impl FitArgs {
             limits: self.limits.resolve(),
             trust: self.limits.trust,
             format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            target,
+            units,
         }
     }
 }
 
 impl ReplayArgs {
     fn resolve(self) -> Replay {
+        let (target, units) = self.output.resolve();
         Replay {
             file: self.file,
             memory_bytes: self.memory.map(|size| size.0),
@@ -454,8 +456,8 @@ impl ReplayArgs {
             smallest: self.smallest,
             top: self.top.map(count),
             format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            target,
+            units,
         }
     }
 }
@@ -480,12 +482,19 @@ pub(super) fn units(units: UnitsArg) -> Units {
     }
 }
 
+impl OutputArgs {
+    pub(super) fn resolve(self) -> (Target, Units) {
+        (target(self.output), units(self.units))
+    }
+}
+
 impl ShowArgs {
     fn resolve(self) -> Show {
+        let (target, units) = self.output.resolve();
         Show {
             format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            target,
+            units,
             depth: self.depth.map(count),
             filter: self.filter,
             sort: self.sort,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 
-use super::raw::{GpuArgs, LimitArgs, RunArgs, SpecArgs, UnitsArg};
-use super::resolve::{EngineLimits, GpuPlan, ReplayFormat, RunPlan, Save, target, units};
+use super::raw::{GpuArgs, LimitArgs, OutputArgs, RunArgs, SpecArgs};
+use super::resolve::{EngineLimits, GpuPlan, ReplayFormat, RunPlan, Save, target};
 use crate::check::Tolerance;
 use crate::ui::Target;
 use crate::units::Units;
@@ -47,12 +47,8 @@ pub(super) struct ValidateArgs {
     /// The report's format.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
     format: ReplayFormat,
-    /// Write the report to this file; `-` is stdout.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    output: Option<PathBuf>,
-    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
-    #[arg(long, value_enum, value_name = "UNITS", default_value = "iec")]
-    units: UnitsArg,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// `inspect validate FILE`.
@@ -86,6 +82,7 @@ impl ValidateArgs {
     pub(super) fn resolve(self) -> Validate {
         let device = self.inputs.device;
         let save = |path: Option<PathBuf>| path.map(|path| target(Some(path)));
+        let (target, units) = self.output.resolve();
         Validate {
             file: self.file,
             run: self.run.resolve(self.inputs.resolve(), device),
@@ -99,8 +96,8 @@ impl ValidateArgs {
             limits: self.limits.resolve(),
             trust: self.limits.trust,
             format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            target,
+            units,
         }
     }
 }

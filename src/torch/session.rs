@@ -38,6 +38,11 @@ impl<W: Write> Sink<'_, W> {
     }
 }
 
+/// Also after a panic elsewhere: what was written is whole lines.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A run in progress.
 pub(crate) struct Session<'a> {
     sink: Arc<Mutex<Sink<'a, File>>>,
@@ -64,7 +69,7 @@ impl<'a> Session<'a> {
     }
 
     fn sink(&self) -> MutexGuard<'_, Sink<'a, File>> {
-        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sink)
     }
 
     /// Writes what was recorded since the last time.
@@ -131,9 +136,7 @@ impl<'a> Session<'a> {
             let writer = scope.spawn(move || {
                 let mut wait = FIRST_WRITE;
                 while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                    sink.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .flush()?;
+                    lock(&sink).flush()?;
                     wait = NEXT_WRITE;
                 }
                 Ok(())
