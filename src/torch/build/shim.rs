@@ -7,16 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::build_id::Fnv;
 
-const SOURCES: [&str; 9] = [
-    "module",
-    "values",
-    "record",
-    "settings",
-    "cuda",
-    "train",
-    "read_back",
-    "variables",
-    "rnn",
+/// The sources, joined into two units: libtorch's headers take half a minute however little follows them, and two cores
+/// share the work.
+const UNITS: [&[&str]; 2] = [
+    &["record", "read_back", "cuda", "train", "settings"],
+    &["module", "values", "variables", "rnn"],
 ];
 
 /// Builds the shim against the libtorch whose libraries are in `lib`.
@@ -29,7 +24,11 @@ pub(crate) fn build(lib: &Path) {
     );
     println!("cargo:rerun-if-changed=src/torch/shim");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let objects = SOURCES.map(|source| object(source, &include, &out));
+    let objects = std::thread::scope(|scope| {
+        UNITS
+            .map(|sources| scope.spawn(|| object(sources, &include, &out)))
+            .map(|unit| unit.join().expect("a unit of the shim compiles"))
+    });
     // Objects, not an archive: a linker leaves nothing out of them, and the operators that mark modules register
     // themselves without being called.
     let mut arguments = objects.map(|path| path.display().to_string()).to_vec();
@@ -48,28 +47,29 @@ pub(crate) fn build(lib: &Path) {
     }
 }
 
-/// The object of one source, compiled unless an earlier build made it of the very same text: libtorch's headers take
-/// half a minute a file, and this script runs again for much smaller reasons.
-fn object(source: &str, include: &Path, out: &Path) -> PathBuf {
-    let path = PathBuf::from(format!("src/torch/shim/{source}.cpp"));
+/// The object of one unit, compiled unless an earlier build made it of the very same text: this script runs again for
+/// much smaller reasons.
+fn object(sources: &[&str], include: &Path, out: &Path) -> PathBuf {
+    let files = sources.iter().map(|source| format!("{source}.cpp"));
     let mut hash = Fnv::new();
-    for file in [
-        &path,
-        Path::new("src/torch/shim/shim.h"),
-        Path::new("src/torch/shim/common.h"),
-    ] {
-        hash.bytes(&std::fs::read(file).expect("a source file can be read"));
+    for file in files.clone().chain(["shim.h".into(), "common.h".into()]) {
+        let path = Path::new("src/torch/shim").join(file);
+        hash.bytes(&std::fs::read(path).expect("a source file can be read"));
     }
     hash.bytes(include.as_os_str().as_encoded_bytes());
     hash.bytes(&std::fs::read(include.join("torch/headeronly/version.h")).unwrap_or_default());
     hash.bytes(include_bytes!("shim.rs"));
     let folder = out
         .join("shim")
-        .join(format!("{source}-{:016x}", hash.value()));
+        .join(format!("{}-{:016x}", sources[0], hash.value()));
     let made = folder.join("made");
     if let Ok(object) = std::fs::read_to_string(&made) {
         return PathBuf::from(object);
     }
+    std::fs::create_dir_all(&folder).expect("the build's own folder can be written");
+    let unit = folder.join("unit.cpp");
+    let text: String = files.map(|file| format!("#include \"{file}\"\n")).collect();
+    std::fs::write(&unit, text).expect("the build's own folder can be written");
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -82,17 +82,20 @@ fn object(source: &str, include: &Path, out: &Path) -> PathBuf {
         .debug(false)
         // Header assertions of debug builds fire inside recording callbacks.
         .define("NDEBUG", None)
+        // Guessing which class is behind a virtual call pulls in what only libtorch's CUDA libraries define.
+        .flag_if_supported("-fno-devirtualize")
         .flag("-isystem")
         .flag(include)
         .flag("-isystem")
         .flag(include.join("torch/csrc/api/include"))
         .include("src/torch/shim/cuda")
+        .include("src/torch/shim")
         .out_dir(&folder)
-        .file(&path);
+        .file(&unit);
     let object = build
         .compile_intermediates()
         .pop()
-        .expect("one source makes one object");
+        .expect("one unit makes one object");
     std::fs::write(&made, object.display().to_string())
         .expect("the build's own folder can be written");
     object

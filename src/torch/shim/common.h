@@ -61,6 +61,19 @@ int guard(char** error, Body body) {
   }
 }
 
+// Every method of every module, but those that only make a module and are never part of a run.
+template <typename Visit>
+void each_method(const torch::jit::Module& root, Visit visit) {
+  for (const auto& module : root.modules()) {
+    for (const auto& method : module.get_methods()) {
+      auto& function = method.function();
+      if (function.name() != "__setstate__" && function.name() != "__getstate__") {
+        visit(function);
+      }
+    }
+  }
+}
+
 inline const at::Tensor& tensor(const void* pointer) {
   return *static_cast<const at::Tensor*>(pointer);
 }

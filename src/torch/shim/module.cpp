@@ -26,7 +26,7 @@ using torch::jit::Stack;
 
 // Marks in the graph: the interpreter runs them like any operator, so they stand exactly where a module's method
 // begins and ends, however often it is called. Conservative alias analysis keeps every pass from moving them.
-torch::jit::RegisterOperators marks({
+torch::jit::RegisterOperators module_marks({
     Operator(
         "inspect::enter(Any self) -> ()",
         [](Stack& stack) { shim::on_enter(torch::jit::pop(stack)); },
@@ -144,15 +144,11 @@ void mark(Graph& graph) {
 // Every method's graph, each once.
 void each_graph(const Module& root, const std::function<void(Graph&)>& visit) {
   std::set<const torch::jit::Function*> done;
-  for (const auto& m : root.modules()) {
-    for (const auto& method : m.get_methods()) {
-      auto& function = method.function();
-      if (function.name() != "__setstate__" && function.name() != "__getstate__" && function.isGraphFunction() &&
-          done.insert(&function).second) {
-        visit(*torch::jit::toGraphFunction(function).graph());
-      }
+  shim::each_method(root, [&](torch::jit::Function& function) {
+    if (function.isGraphFunction() && done.insert(&function).second) {
+      visit(*torch::jit::toGraphFunction(function).graph());
     }
-  }
+  });
 }
 
 // Every tensor that is a constant of the code.

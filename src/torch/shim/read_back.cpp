@@ -131,7 +131,7 @@ void read(State& s, const char* op, const at::Tensor& first) {
   }
 }
 
-std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
+std::unique_ptr<at::ObserverContext> on_reader(const at::RecordFunction& fn) {
   if (!watching.load(std::memory_order_relaxed)) {
     return nullptr;
   }
@@ -162,7 +162,7 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
 }
 
 // An answer that was not fetched must not reach the next operator.
-void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
+void on_reader_end(const at::RecordFunction& fn, at::ObserverContext* base) {
   auto* op = static_cast<Op*>(base);
   if (op == nullptr) {
     return;
@@ -211,7 +211,7 @@ int shim_read_back_watch(int on, char** error) {
     s.answer_count = reinterpret_cast<void (*)(int64_t)>(dlsym(RTLD_DEFAULT, "inspect_cuda_sim_answer_count"));
     TORCH_CHECK(s.answer != nullptr && s.answer_count != nullptr, "the simulated CUDA device is not loaded");
     at::addGlobalCallback(
-        at::RecordFunctionCallback(on_op, on_op_end)
+        at::RecordFunctionCallback(on_reader, on_reader_end)
             .needsInputs(true)
             .needsOutputs(true)
             .scopes({at::RecordScope::FUNCTION}));

@@ -67,7 +67,7 @@ void bind(int64_t frame, int64_t slot, IValue value) {
   old = std::exchange(variables[at], std::move(value));
 }
 
-torch::jit::RegisterOperators marks({
+torch::jit::RegisterOperators variable_marks({
     Operator(
         "inspect::frame() -> int",
         [](Stack& stack) {
@@ -370,14 +370,7 @@ namespace shim {
 
 void keep_variables(const torch::jit::Module& root) {
   Walk walk;
-  for (const auto& module : root.modules()) {
-    for (const auto& method : module.get_methods()) {
-      const auto& name = method.function().name();
-      if (name != "__setstate__" && name != "__getstate__") {
-        walk.function(method.function(), name == "forward");
-      }
-    }
-  }
+  each_method(root, [&](torch::jit::Function& function) { walk.function(function, function.name() == "forward"); });
 }
 
 void drop_variables() {
