@@ -143,6 +143,56 @@ dtypes! {
     Int7 = "int7", 1, None;
 }
 
+/// Dtypes in the order of `c10::ScalarType`.
+const SCALAR_TYPES: [DType; 46] = [
+    DType::UInt8,
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::Float16,
+    DType::Float32,
+    DType::Float64,
+    DType::Complex32,
+    DType::Complex64,
+    DType::Complex128,
+    DType::Bool,
+    DType::QInt8,
+    DType::QUInt8,
+    DType::QInt32,
+    DType::BFloat16,
+    DType::QUInt4x2,
+    DType::QUInt2x4,
+    DType::Bits1x8,
+    DType::Bits2x4,
+    DType::Bits4x2,
+    DType::Bits8,
+    DType::Bits16,
+    DType::Float8E5M2,
+    DType::Float8E4M3Fn,
+    DType::Float8E5M2Fnuz,
+    DType::Float8E4M3Fnuz,
+    DType::UInt16,
+    DType::UInt32,
+    DType::UInt64,
+    DType::UInt1,
+    DType::UInt2,
+    DType::UInt3,
+    DType::UInt4,
+    DType::UInt5,
+    DType::UInt6,
+    DType::UInt7,
+    DType::Int1,
+    DType::Int2,
+    DType::Int3,
+    DType::Int4,
+    DType::Int5,
+    DType::Int6,
+    DType::Int7,
+    DType::Float8E8M0Fnu,
+    DType::Float4E2M1FnX2,
+];
+
 impl DType {
     /// A name as a person or an attribute of `torch` gives it: PyTorch's names and its aliases, with or without
     /// `torch.`, and the short forms `f16`, `bf16`, `i64`, `u8`, ...
@@ -172,57 +222,16 @@ impl DType {
     /// The dtype with this number in `c10::ScalarType`, as TorchScript writes dtypes.
     #[must_use]
     pub fn from_scalar_type(number: i64) -> Option<DType> {
-        const ORDER: [DType; 46] = [
-            DType::UInt8,
-            DType::Int8,
-            DType::Int16,
-            DType::Int32,
-            DType::Int64,
-            DType::Float16,
-            DType::Float32,
-            DType::Float64,
-            DType::Complex32,
-            DType::Complex64,
-            DType::Complex128,
-            DType::Bool,
-            DType::QInt8,
-            DType::QUInt8,
-            DType::QInt32,
-            DType::BFloat16,
-            DType::QUInt4x2,
-            DType::QUInt2x4,
-            DType::Bits1x8,
-            DType::Bits2x4,
-            DType::Bits4x2,
-            DType::Bits8,
-            DType::Bits16,
-            DType::Float8E5M2,
-            DType::Float8E4M3Fn,
-            DType::Float8E5M2Fnuz,
-            DType::Float8E4M3Fnuz,
-            DType::UInt16,
-            DType::UInt32,
-            DType::UInt64,
-            DType::UInt1,
-            DType::UInt2,
-            DType::UInt3,
-            DType::UInt4,
-            DType::UInt5,
-            DType::UInt6,
-            DType::UInt7,
-            DType::Int1,
-            DType::Int2,
-            DType::Int3,
-            DType::Int4,
-            DType::Int5,
-            DType::Int6,
-            DType::Int7,
-            DType::Float8E8M0Fnu,
-            DType::Float4E2M1FnX2,
-        ];
         usize::try_from(number)
             .ok()
-            .and_then(|i| ORDER.get(i).copied())
+            .and_then(|i| SCALAR_TYPES.get(i).copied())
+    }
+
+    /// Its number in `c10::ScalarType`.
+    #[must_use]
+    pub fn scalar_type(self) -> usize {
+        let place = SCALAR_TYPES.iter().position(|dtype| *dtype == self);
+        place.unwrap_or(SCALAR_TYPES.len())
     }
 
     /// The dtype with this name in a safetensors header.
@@ -364,7 +373,8 @@ mod tests {
         assert_eq!(DType::parse("half"), Some(DType::Float16));
         assert_eq!(DType::parse("float128"), None);
         for number in 0..46 {
-            assert!(DType::from_scalar_type(number).is_some());
+            let dtype = DType::from_scalar_type(number).unwrap();
+            assert_eq!(dtype.scalar_type(), usize::try_from(number).unwrap());
         }
         assert_eq!(DType::from_scalar_type(6), Some(DType::Float32));
         assert_eq!(DType::from_scalar_type(46), None);

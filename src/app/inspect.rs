@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, folder, save, simulated, table_for};
-use crate::checkpoint::{Checkpoint, Verdict};
+use crate::checkpoint::{Checkpoint, Finding, Severity, Verdict};
 use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
 use crate::diff::Facts;
 use crate::engine::protocol::Mode;
@@ -128,7 +128,13 @@ fn look<'a>(
     };
     read_all(&mut looked, inspect.show.data, context)
         .map_err(|error| Failure::unreadable(path, error))?;
-    let Some(plan) = &inspect.run else {
+    let sample = looked
+        .checkpoint
+        .programs()
+        .iter()
+        .any(|program| program.has_sample_inputs);
+    let own = inspect.sample_run.as_ref().filter(|_| sample);
+    let Some(plan) = inspect.run.as_ref().or(own) else {
         let failure = without_run(&mut looked, inspect)?;
         return Ok((looked, failure));
     };
@@ -148,6 +154,16 @@ fn look<'a>(
             Ok((looked, outcome.failure))
         }
         Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
+        // Nobody asked for this run by name.
+        Err(failure) if inspect.run.is_none() => {
+            looked.checkpoint.add_findings([Finding {
+                severity: Severity::Warning,
+                code: "not-run",
+                location: String::new(),
+                message: format!("the program was not run: {}", failure.one_line()),
+            }]);
+            Ok((looked, None))
+        }
         Err(failure) => Ok((looked, Some(failure))),
     }
 }

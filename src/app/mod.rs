@@ -14,6 +14,7 @@ mod inspect;
 mod interrupt;
 mod man;
 mod probe;
+mod program;
 mod replay;
 mod run;
 mod save;

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{Context, Exit, Failure, limited_options};
+use super::{Context, Exit, Failure, limited_options, program};
 use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
 use crate::cli::{EngineLimits, Inspect, RunInputs, RunPlan, parse_json};
 use crate::engine::protocol::{
-    Device, Inputs, Mode, ModuleTensor, ModuleTensorRole, Optimizer, OptimizerImpl, PROTOCOL,
-    Progress, Request, RunRequest, Task,
+    Device, Inputs, Lifetimes, Mode, ModuleTensor, ModuleTensorRole, Optimizer, OptimizerImpl,
+    PROTOCOL, Progress, Request, RunRequest, Task,
 };
 use crate::engine::{Answer, Observer, ask, nvidia_driver};
 use crate::tensor::DType;
@@ -55,7 +55,17 @@ pub(super) fn request(
 ) -> Result<RunRequest, Failure> {
     runnable(path, checkpoint, trust)?;
     trainable(&plan.mode)?;
-    run_request(path, plan)
+    if checkpoint.format() == Format::ExportedProgram && plan.lifetimes == Lifetimes::Python {
+        return Err(Failure::input(
+            "`--lifetimes python` is for TorchScript: an exported program has no Python variables, and lets go of every value after its last use"
+                .to_owned(),
+        ));
+    }
+    let request = run_request(path, plan)?;
+    if let Inputs::Arguments(arguments) = &request.inputs {
+        program::takes(checkpoint, arguments)?;
+    }
+    Ok(request)
 }
 
 /// Runs it on the CPU or a real GPU.
@@ -117,7 +127,11 @@ fn unfinished(error: TraceError) -> Failure {
 /// Whether a file holds code, and code that may be run.
 fn runnable(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Result<(), Failure> {
     let name = path.display();
-    if checkpoint.format() != Format::TorchScript {
+    let has_code = matches!(
+        checkpoint.format(),
+        Format::TorchScript | Format::ExportedProgram
+    );
+    if !has_code {
         let message = format!(
             "`{name}` cannot be run: it is a {} file of format {}, which holds no code",
             checkpoint.object().name(),
@@ -227,9 +241,12 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
     let Some(theirs) = &ran.answer.done.module_tensors else {
         return Vec::new();
     };
+    let exported = checkpoint.format() == Format::ExportedProgram;
     let mut ours: HashMap<&str, _> = HashMap::new();
     for tensor in checkpoint.tensors() {
-        if matches!(tensor.role(), Role::Parameter | Role::Buffer) {
+        // Constants of an exported program are buffers of the module that it is run as.
+        let constant = tensor.role() == Role::Constant && exported;
+        if matches!(tensor.role(), Role::Parameter | Role::Buffer) || constant {
             ours.insert(tensor.name(), tensor);
         }
     }
@@ -245,7 +262,9 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
                     ModuleTensorRole::Parameter => Role::Parameter,
                     ModuleTensorRole::Buffer => Role::Buffer,
                 };
-                let same = own.role() == role
+                let same_role = own.role() == role
+                    || (exported && own.role() == Role::Constant && role == Role::Buffer);
+                let same = same_role
                     && own.dtype().map(DType::name) == Some(tensor.dtype.as_str())
                     && own.shape() == Some(tensor.shape.as_slice())
                     && own.bytes() == tensor.bytes;

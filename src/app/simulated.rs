@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, limited_options, save};
-use crate::checkpoint::{Checkpoint, Finding, Severity};
+use crate::checkpoint::{Checkpoint, Finding, Format, Severity};
 use crate::cli::{BasisArg, EngineLimits, GpuPlan, Inspect, RunPlan};
 use crate::engine::protocol::{
     Device, FailureKind, Lifetimes, PROTOCOL, Progress, Request, RunRequest, Task,
@@ -92,6 +92,7 @@ pub(super) struct Pair {
 /// Runs `request` as [`run`] does, and beside it as an eager Python module would keep its values: with nothing but the
 /// lifetimes different, so that its peak can be said too.
 fn run_pair(
+    checkpoint: &Checkpoint,
     request: &RunRequest,
     gpu: &GpuPlan,
     limits: EngineLimits,
@@ -103,7 +104,10 @@ fn run_pair(
         ..request.clone()
     };
     std::thread::scope(|scope| {
-        let beside = (request.lifetimes == Lifetimes::TorchScript).then(|| {
+        // An exported program lets go of every value after its last use, in Python too.
+        let differs = request.lifetimes == Lifetimes::TorchScript
+            && checkpoint.format() != Format::ExportedProgram;
+        let beside = differs.then(|| {
             let eager = &eager;
             scope.spawn(move || {
                 run_with(
@@ -306,8 +310,16 @@ fn both(
     interrupted: &AtomicBool,
 ) -> Result<Outcome, Failure> {
     let (ran, simulated) = std::thread::scope(|scope| {
-        let beside =
-            scope.spawn(move || run_pair(request, gpu, inspect.limits, &mut |_| {}, interrupted));
+        let beside = scope.spawn(move || {
+            run_pair(
+                checkpoint,
+                request,
+                gpu,
+                inspect.limits,
+                &mut |_| {},
+                interrupted,
+            )
+        });
         let ran = run::run(request.clone(), inspect, context, interrupted);
         (ran, beside.join())
     });
@@ -317,6 +329,7 @@ fn both(
         Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
         // The CPU run knows what the model reads on the device: once more, with its answers.
         _ => run_pair(
+            checkpoint,
             &RunRequest {
                 read_backs: read_backs(&ran.trace),
                 ..request.clone()
@@ -345,7 +358,17 @@ fn both(
             })
         }
         Err(failure) if gpu.basis.is_none() && request.device == Device::Cpu => {
-            let why = Some(instead(&failure.one_line()));
+            let mut why = instead(&failure.one_line());
+            if checkpoint.format() == Format::ExportedProgram {
+                why.severity = Severity::Warning;
+                why.code = "fails-on-cuda";
+                why.message = format!(
+                    "as it was exported, the program runs on the CPU and not on a CUDA device, where operators lay out \
+                     their results in other ways: {}. The estimate is made from the CPU's run",
+                    failure.one_line()
+                );
+            }
+            let why = Some(why);
             from_cpu(checkpoint, request, gpu, inspect, ran, why)
         }
         Err(failure) => {
@@ -407,7 +430,14 @@ fn alone(
     };
     let mut progress = context.ui.progress();
     let mut show = |now: &Progress| progress.stage(&now.stage, now.done, now.total);
-    let pair = run_pair(request, gpu, inspect.limits, &mut show, interrupted)?;
+    let pair = run_pair(
+        checkpoint,
+        request,
+        gpu,
+        inspect.limits,
+        &mut show,
+        interrupted,
+    )?;
     let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &pair)?;
     let simulated = pair.simulated;
     let failure = save::write(&inspect.save, &simulated.trace)

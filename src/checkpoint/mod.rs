@@ -11,6 +11,7 @@
 
 mod duplicates;
 mod findings;
+pub mod program;
 mod several;
 mod statistics;
 mod tensor;
@@ -317,6 +318,8 @@ pub struct CheckpointParts {
     pub modules: Vec<Module>,
     /// Methods of a TorchScript root module.
     pub methods: Vec<Method>,
+    /// Exported programs.
+    pub programs: Vec<program::Program>,
     /// Whether the file is safe to load.
     pub security: Security,
     /// What else is noteworthy.
@@ -346,6 +349,7 @@ impl CheckpointParts {
             numpy_arrays: Vec::new(),
             modules: Vec::new(),
             methods: Vec::new(),
+            programs: Vec::new(),
             security: Security::default(),
             findings: Vec::new(),
             metadata: Vec::new(),
@@ -547,6 +551,12 @@ impl Checkpoint {
     #[must_use]
     pub fn methods(&self) -> &[Method] {
         &self.parts.methods
+    }
+
+    /// Exported programs; most files have none.
+    #[must_use]
+    pub fn programs(&self) -> &[program::Program] {
+        &self.parts.programs
     }
 
     /// The sums.

@@ -90,6 +90,7 @@ impl Assembly {
         if parts.methods.is_empty() {
             parts.methods = one.methods;
         }
+        parts.programs.extend(one.programs);
         let findings = one.findings.into_iter();
         parts
             .findings

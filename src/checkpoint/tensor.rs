@@ -429,6 +429,14 @@ impl Tensor {
         })
     }
 
+    /// The same tensor, with what the file says elsewhere of its role.
+    #[must_use]
+    pub fn with_role(mut self, role: Role) -> Tensor {
+        self.parts.role = role;
+        self.parts.role_source = RoleSource::File;
+        self
+    }
+
     /// The same tensor, quantized as a whole.
     #[must_use]
     pub fn quantized(mut self, quantizer: Option<Quantizer>) -> Tensor {

@@ -216,10 +216,14 @@ pub(super) struct InputArgs {
     /// Save the GPU memory of the run as a PyTorch memory snapshot.
     #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
     pub(super) save_snapshot: Option<PathBuf>,
+    /// Only list an exported program, which otherwise runs with the inputs that
+    /// its file keeps.
+    #[arg(long, conflicts_with = "any_input")]
+    pub(super) no_run: bool,
 }
 
 /// How the model is run.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "What to run")]
 #[group(skip)]
 pub(super) struct RunArgs {

@@ -127,6 +127,8 @@ pub struct Inspect {
     pub merge: bool,
     /// How to run them, where that is wanted.
     pub run: Option<RunPlan>,
+    /// How to run a file that keeps inputs of its own, where none are given.
+    pub sample_run: Option<RunPlan>,
     /// Inference or training, with a run or without.
     pub mode: Mode,
     /// Files for what a run recorded.
@@ -328,6 +330,13 @@ impl Cli {
 
 impl InspectArgs {
     fn resolve(self) -> Inspect {
+        let sample_run = match self.files.as_slice() {
+            [file] if !self.inputs.signature && !self.inputs.no_run => {
+                let inputs = RunInputs::File(file.clone());
+                Some(self.run.clone().resolve(inputs, self.inputs.specs.device))
+            }
+            _ => None,
+        };
         Inspect {
             files: self.files,
             merge: self.merge,
@@ -345,6 +354,7 @@ impl InspectArgs {
                     .clone()
                     .map(|path| target(Some(path))),
             },
+            sample_run,
             run: self.inputs.resolve(self.run),
             gpu: (!self.sim.no_sim).then(|| GpuPlan {
                 bound: self.sim.bound,

@@ -243,7 +243,8 @@ impl fmt::Display for Device {
 pub enum Inputs {
     /// Values made from SPECs.
     Arguments(Vec<Argument>),
-    /// A `.pt` file holding a tensor, tuple, list or dict of real values.
+    /// A `.pt` file holding a tensor, tuple, list or dict of real values, or an exported program's file, for the inputs
+    /// that it was exported with.
     File(PathBuf),
 }
 

@@ -29,6 +29,12 @@ pub enum FormatError {
         /// What to do about it.
         hint: Option<&'static str>,
     },
+    /// An exported program with something that there is no TorchScript for.
+    #[error("the exported program cannot be run here, because of {what}")]
+    NotRunnable {
+        /// What that is.
+        what: String,
+    },
     /// The file ends too early.
     #[error("the file is truncated: {what} needs {needed_bytes} bytes, the file has {file_bytes}")]
     Truncated {

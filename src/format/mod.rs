@@ -11,6 +11,8 @@
 mod data;
 mod detect;
 mod error;
+mod export;
+mod loading;
 pub mod pickle;
 pub mod recording;
 mod safetensors;
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use data::on_all_cores;
 pub use data::{hash, storage_bytes, verify};
 pub use error::{FormatError, MemberFault, TensorFault};
+pub use loading::{Loadable, Piece, loadable};
 pub use several::index::check_index;
 pub use several::members::{Member, Members, members};
 pub use several::open_data;
@@ -119,15 +122,13 @@ fn read_zip(source: &Source) -> Result<Checkpoint, FormatError> {
             what: "a torch.package archive".to_owned(),
             hint: Some("its members can be looked at after unpacking it"),
         }),
-        Kind::ExportedProgram => Err(FormatError::Unsupported {
-            what: "an exported program (`torch.export.save`, .pt2)".to_owned(),
-            hint: None,
-        }),
+        Kind::ExportedProgram => export::read(&archive),
         Kind::Other => Err(detect::other_zip(archive.names())),
     }
 }
 
-/// Reads a file of inputs (`--inputs`): a tensor, tuple, list or dictionary saved with `torch.save`, or safetensors.
+/// Reads a file of inputs (`--inputs`): a tensor, tuple, list or dictionary saved with `torch.save`, safetensors, or an
+/// exported program, for the inputs that it was exported with.
 pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
     let data = source.bytes();
     let not_inputs = |what: &str| FormatError::Unsupported {
@@ -139,6 +140,8 @@ pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
             let archive = TorchArchive::open(data)?;
             match archive.kind() {
                 Kind::Pickle => archive.read_inputs(),
+                Kind::ExportedProgram => export::sample_inputs(&archive)?
+                    .ok_or_else(|| not_inputs("an exported program that keeps none")),
                 _ => Err(not_inputs("this kind of archive")),
             }
         }

@@ -32,6 +32,9 @@ pub struct ExactReport<'a> {
     /// numpy arrays and scalars, which are no tensors; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub numpy_arrays: Vec<NumpyReport<'a>>,
+    /// Exported programs; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<super::ProgramReport<'a>>,
     /// The sums.
     pub totals: TotalsReport<'a>,
     /// Whether it is safe to load.
@@ -412,6 +415,11 @@ impl<'a> ExactReport<'a> {
             totals: totals(checkpoint.totals()),
             composites: checkpoint.composites().iter().map(composite).collect(),
             numpy_arrays: checkpoint.numpy_arrays().iter().map(numpy_array).collect(),
+            programs: checkpoint
+                .programs()
+                .iter()
+                .map(super::ProgramReport::of)
+                .collect(),
             security: SecurityReport {
                 globals: &checkpoint.security().globals,
                 unexpected_globals: &checkpoint.security().unexpected_globals,

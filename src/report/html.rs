@@ -62,6 +62,10 @@ impl Render for Html {
             writeln!(out, "<p><code>{}</code></p>", html(signature))?;
         }
         parts(document, out)?;
+        let programs = super::program::facts(document.checkpoint.programs());
+        if !programs.is_empty() {
+            facts(&programs, out)?;
+        }
         totals(document, out)?;
         security(document, out)?;
         match (&report.run, &document.run) {

@@ -52,6 +52,10 @@ impl Render for Markdown {
         if let Some(table) = super::statistics::grid(document) {
             grid(&table, out)?;
         }
+        let programs = super::program::facts(document.checkpoint.programs());
+        if !programs.is_empty() {
+            facts(&programs, out)?;
+        }
         totals(document, out)?;
         contents(report, units, out)?;
         if let Some(estimate) = report.estimate {

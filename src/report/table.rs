@@ -46,6 +46,7 @@ impl Render for Table {
         if let Some(run) = &document.report.run {
             self.all_facts(&run::facts(run, document.units), out)?;
         }
+        self.all_facts(&super::program::facts(document.checkpoint.programs()), out)?;
         self.facts(document, out)?;
         if let Some(estimate) = document.report.estimate {
             self.estimate(estimate, document.units, out)?;
@@ -263,7 +264,7 @@ const SHARED_WIDTH: usize = 28;
 /// Globals that a table names.
 const MAX_GLOBALS: usize = 8;
 
-fn grouped_usize(value: usize) -> String {
+pub(super) fn grouped_usize(value: usize) -> String {
     grouped(u64::try_from(value).unwrap_or(u64::MAX))
 }
 

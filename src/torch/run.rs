@@ -7,9 +7,12 @@ use inspect_checkpoint::engine::protocol::{
     BUILD_ID, Device, DeviceInfo, Done, FailureKind, Gap, Hello, Inputs, Lifetimes, Message, Mode,
     ModuleTensor, ModuleTensorRole, NotModelled, PROTOCOL, Request, RunRequest, Task,
 };
+use inspect_checkpoint::format::{self, FormatError};
+use inspect_checkpoint::source::Source;
 use inspect_checkpoint::trace::{Category, Event, Header, PhaseName, Reads, TRACE_VERSION};
 use tch::Tensor;
 
+use crate::data::with_causes;
 use crate::dtype;
 use crate::failure::Failure;
 use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
@@ -98,7 +101,7 @@ fn perform(
         Task::Hello => {}
         Task::Signature { file, method } => {
             output.progress("loading")?;
-            let module = load(&file, "cpu", true)?;
+            let module = load(&file, "cpu", "cpu", true)?;
             done.signature = Some(Method::of(&module, &method)?.signature);
         }
         Task::Run(run) => run_task(output, &run, target?, done)?,
@@ -177,14 +180,32 @@ fn devices() -> Vec<DeviceInfo> {
     all
 }
 
-fn load(file: &std::path::Path, device: &str, skip_data: bool) -> Result<Module, Failure> {
+/// Loads a module to a device; what an exported program says of devices means `run_on`.
+fn load(
+    file: &std::path::Path,
+    device: &str,
+    run_on: &str,
+    skip_data: bool,
+) -> Result<Module, Failure> {
     let path = file.to_str().ok_or_else(|| {
         Failure::new(
             FailureKind::Load,
             "libtorch opens only files whose path is UTF-8",
         )
     })?;
-    Module::load(path, device, skip_data).map_err(|error| Failure::torch(FailureKind::Load, &error))
+    let failed = |error: &dyn std::error::Error| {
+        let message = format!("`{path}` cannot be read: {}", with_causes(error));
+        Failure::new(FailureKind::Load, message)
+    };
+    let source = Source::open(file).map_err(|error| failed(&error))?;
+    let archive = format::loadable(&source, run_on).map_err(|error| match error {
+        FormatError::NotRunnable { .. } => {
+            Failure::new(FailureKind::Unsupported, error.to_string())
+        }
+        error => failed(&error),
+    })?;
+    Module::load(path, &archive, device, skip_data)
+        .map_err(|error| Failure::torch(FailureKind::Load, &error))
 }
 
 fn run_task(
@@ -363,11 +384,12 @@ fn load_phase(
 /// that leaves behind, straight to the device.
 fn loaded(run: &RunRequest, target: Target) -> Result<Module, Failure> {
     let skip_data = !target.place.computes;
-    let module = load(&run.file, "cpu", skip_data)?;
+    let run_on = if target.on_cuda() { "cuda:0" } else { "cpu" };
+    let module = load(&run.file, "cpu", run_on, skip_data)?;
     let stays = |tensor: &Tensor| tensor.dim() > 0;
     if target.on_cuda() && module.constants()?.iter().any(stays) {
         drop(module);
-        return load(&run.file, target.torch_name(), skip_data);
+        return load(&run.file, target.torch_name(), run_on, skip_data);
     }
     Ok(module)
 }

@@ -128,3 +128,29 @@ pub fn script(attributes: &[u8], body: &str) -> Vec<Record> {
         Record::new("m/byteorder", b"little"),
     ]
 }
+
+/// A copy of an archive of stored records, with the text of some of them changed: those whose name ends like this.
+pub fn changed(
+    path: &str,
+    record: &str,
+    change: impl Fn(String) -> String,
+) -> tempfile::NamedTempFile {
+    let bytes = std::fs::read(path).unwrap();
+    let read = rawzip::ZipArchive::from_slice(&bytes).unwrap();
+    let mut records = Vec::new();
+    for entry in read.entries() {
+        let entry = entry.unwrap();
+        let path = entry.file_path();
+        let path = std::str::from_utf8(path.as_bytes()).unwrap();
+        let data = read.get_entry(entry.wayfinder()).unwrap().data();
+        records.push(if path.ends_with(record) {
+            let text = String::from_utf8(data.to_vec()).unwrap();
+            Record::new(path, change(text).as_bytes())
+        } else {
+            Record::new(path, data)
+        });
+    }
+    let mut out = tempfile::Builder::new().suffix(".pt2").tempfile().unwrap();
+    out.write_all(&zip(&records)).unwrap();
+    out
+}

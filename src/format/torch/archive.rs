@@ -11,6 +11,8 @@
 //!
 //! All records lie under one folder, that of the directory's first member, whatever its name.
 
+use std::borrow::Cow;
+
 use compact_str::CompactString;
 
 use super::super::error::{FormatError, MemberFault, TensorFault};
@@ -45,7 +47,7 @@ pub(crate) struct TorchArchive<'a> {
 }
 
 /// Storages as records of a folder of the archive.
-struct Folder<'t, 'a> {
+pub(crate) struct Folder<'t, 'a> {
     torch: &'t TorchArchive<'a>,
     name: &'static str,
     /// Whether the archive keeps the folder's records by number.
@@ -114,7 +116,7 @@ impl<'a> TorchArchive<'a> {
         })
     }
 
-    fn record(&self, name: &str) -> Option<&Member<'a>> {
+    pub(crate) fn record(&self, name: &str) -> Option<&Member<'a>> {
         let mut whole =
             String::with_capacity(self.root.len().saturating_add(name.len()).saturating_add(1));
         whole.push_str(self.root);
@@ -123,8 +125,13 @@ impl<'a> TorchArchive<'a> {
         self.archive.member(&whole)
     }
 
+    /// A record outside every folder, as `torch.export.save` wrote them before torch 2.8.
+    pub(crate) fn bare_record(&self, name: &str) -> Option<&Member<'a>> {
+        self.archive.member(name)
+    }
+
     /// The storages in a folder.
-    fn folder(&self, folder: &'static str) -> Folder<'_, 'a> {
+    pub(crate) fn folder(&self, folder: &'static str) -> Folder<'_, 'a> {
         let numbered = self.archive.numbered_folder().is_some_and(|numbered| {
             numbered
                 .strip_prefix(self.root)
@@ -144,7 +151,7 @@ impl<'a> TorchArchive<'a> {
     }
 
     /// A one-line record.
-    fn line(&self, name: &str) -> Result<Option<String>, FormatError> {
+    pub(crate) fn line(&self, name: &str) -> Result<Option<String>, FormatError> {
         let Some(record) = self.record(name) else {
             return Ok(None);
         };
@@ -163,8 +170,7 @@ impl<'a> TorchArchive<'a> {
             || has("serialized_exported_program.json")
             || has("archive_version")
             || self
-                .archive
-                .member("serialized_exported_program.json")
+                .bare_record("serialized_exported_program.json")
                 .is_some()
         {
             return Kind::ExportedProgram;
@@ -183,12 +189,27 @@ impl<'a> TorchArchive<'a> {
         self.archive.members()
     }
 
+    /// A record's bytes, inflated where they are compressed.
+    pub(crate) fn read(&self, member: &Member<'a>) -> Result<Cow<'a, [u8]>, FormatError> {
+        self.archive.read(member)
+    }
+
+    /// A record's bytes as they are in the file.
+    pub(crate) fn stored(&self, member: &Member<'a>) -> &'a [u8] {
+        self.archive.stored(member)
+    }
+
+    /// The size of the file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     /// The names of all members, for saying what the archive is instead.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.archive.members().iter().map(|m| m.name)
     }
 
-    fn pickle(
+    pub(crate) fn pickle(
         &self,
         member: &Member<'a>,
         watch: &mut Watch,
@@ -314,17 +335,30 @@ impl<'a> TorchArchive<'a> {
                 }
             }
         }
-        parts.byte_order = Some(match self.line("byteorder")?.as_deref() {
-            None | Some("little") => ByteOrder::Little,
-            Some("big") => ByteOrder::Big,
-            Some(other) => {
-                return Err(FormatError::Structure {
-                    part: "the record `byteorder`".to_owned(),
-                    expected: "`little` or `big`".to_owned(),
-                    found: format!("`{other}`"),
-                });
-            }
-        });
+        parts.byte_order = Some(self.byte_order()?);
+        self.look_at_container(&mut watch);
+        Ok(Reading {
+            watch,
+            data: StorageTable::default(),
+            pickle_bytes: 0,
+        })
+    }
+
+    /// The byte order of tensor data, little where the archive does not say.
+    pub(crate) fn byte_order(&self) -> Result<ByteOrder, FormatError> {
+        match self.line("byteorder")?.as_deref() {
+            None | Some("little") => Ok(ByteOrder::Little),
+            Some("big") => Ok(ByteOrder::Big),
+            Some(other) => Err(FormatError::Structure {
+                part: "the record `byteorder`".to_owned(),
+                expected: "`little` or `big`".to_owned(),
+                found: format!("`{other}`"),
+            }),
+        }
+    }
+
+    /// What is odd about the zip itself.
+    pub(crate) fn look_at_container(&self, watch: &mut Watch) {
         for (member, bits) in &self.archive.odd_flags {
             watch.find(
                 Severity::Warning,
@@ -349,14 +383,9 @@ impl<'a> TorchArchive<'a> {
                 },
             );
         }
-        Ok(Reading {
-            watch,
-            data: StorageTable::default(),
-            pickle_bytes: 0,
-        })
     }
 
-    fn needed(&self, name: &str) -> Result<&Member<'a>, FormatError> {
+    pub(crate) fn needed(&self, name: &str) -> Result<&Member<'a>, FormatError> {
         self.record(name).ok_or_else(|| FormatError::Member {
             member: format!("{}/{name}", cut(self.root)),
             offset: None,

@@ -301,26 +301,35 @@ impl StorageClass {
     }
 }
 
+/// The classes of storages with a dtype, without `Storage`.
+const CLASSES: [(&str, DType); 18] = [
+    ("Float", DType::Float32),
+    ("Double", DType::Float64),
+    ("Half", DType::Float16),
+    ("BFloat16", DType::BFloat16),
+    ("Byte", DType::UInt8),
+    ("Char", DType::Int8),
+    ("Short", DType::Int16),
+    ("Int", DType::Int32),
+    ("Long", DType::Int64),
+    ("Bool", DType::Bool),
+    ("ComplexHalf", DType::Complex32),
+    ("ComplexFloat", DType::Complex64),
+    ("ComplexDouble", DType::Complex128),
+    ("QInt8", DType::QInt8),
+    ("QUInt8", DType::QUInt8),
+    ("QInt32", DType::QInt32),
+    ("QUInt4x2", DType::QUInt4x2),
+    ("QUInt2x4", DType::QUInt2x4),
+];
+
 fn class_dtype(prefix: &str) -> Option<DType> {
-    Some(match prefix {
-        "Float" => DType::Float32,
-        "Double" => DType::Float64,
-        "Half" => DType::Float16,
-        "BFloat16" => DType::BFloat16,
-        "Byte" => DType::UInt8,
-        "Char" => DType::Int8,
-        "Short" => DType::Int16,
-        "Int" => DType::Int32,
-        "Long" => DType::Int64,
-        "Bool" => DType::Bool,
-        "ComplexHalf" => DType::Complex32,
-        "ComplexFloat" => DType::Complex64,
-        "ComplexDouble" => DType::Complex128,
-        "QInt8" => DType::QInt8,
-        "QUInt8" => DType::QUInt8,
-        "QInt32" => DType::QInt32,
-        "QUInt4x2" => DType::QUInt4x2,
-        "QUInt2x4" => DType::QUInt2x4,
-        _ => return None,
-    })
+    let found = CLASSES.iter().find(|(class, _)| *class == prefix);
+    found.map(|(_, dtype)| *dtype)
+}
+
+/// The class of the storages of a dtype, `FloatStorage`, where there is one.
+pub(crate) fn class_name(dtype: DType) -> Option<String> {
+    let found = CLASSES.iter().find(|(_, of)| *of == dtype);
+    found.map(|(class, _)| format!("{class}Storage"))
 }

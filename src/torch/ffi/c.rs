@@ -11,6 +11,14 @@ pub(super) struct Values {
     _private: [u8; 0],
 }
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) in_head: c_int,
+    pub(super) is_data: c_int,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+#[repr(C)]
 #[derive(Default, Clone, Copy)]
 pub(super) struct Stat {
     pub(super) current: i64,
@@ -52,6 +60,9 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn shim_module_load(
         path: *const c_char,
+        head: *const c_void,
+        pieces: *const Piece,
+        count: usize,
         device: *const c_char,
         skip_data: c_int,
         out: *mut *mut Module,

@@ -1,5 +1,7 @@
 //! Modules: loading, moving, naming, running.
 
+use inspect_checkpoint::format::Loadable;
+
 use super::values::Values;
 use super::{
     CStr, Result, Tensor, c, c_char, c_int, c_text, c_void, call, pointer, ptr, take_text,
@@ -39,14 +41,29 @@ pub(crate) enum Schema {
 }
 
 impl Module {
-    /// Loads a file; with `skip_data`, memory of large records stays untouched.
-    pub(crate) fn load(path: &str, device: &str, skip_data: bool) -> Result<Module> {
+    /// Loads an archive; with `skip_data`, the memory of its tensors stays untouched.
+    pub(crate) fn load(
+        path: &str,
+        archive: &Loadable,
+        device: &str,
+        skip_data: bool,
+    ) -> Result<Module> {
         let (path, device) = (c_text(path)?, c_text(device)?);
+        let pieces = archive.pieces.iter().map(|piece| c::Piece {
+            in_head: c_int::from(piece.in_head),
+            is_data: c_int::from(piece.is_data),
+            offset: piece.offset,
+            bytes: piece.bytes,
+        });
+        let pieces: Vec<c::Piece> = pieces.collect();
         let mut out = ptr::null_mut();
-        // SAFETY: texts and `out` live through the call.
+        // SAFETY: texts, pieces, their head and `out` live through the call; the pieces of the head lie in it.
         call(|e| unsafe {
             c::shim_module_load(
                 path.as_ptr(),
+                archive.head.as_ptr().cast(),
+                pieces.as_ptr(),
+                pieces.len(),
                 device.as_ptr(),
                 c_int::from(skip_data),
                 &raw mut out,

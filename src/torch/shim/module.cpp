@@ -6,9 +6,9 @@
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <functional>
@@ -41,49 +41,74 @@ torch::jit::RegisterOperators module_marks({
         c10::AliasAnalysisKind::CONSERVATIVE),
 });
 
-// Reads a file, but leaves the memory of large reads untouched: pages nobody wrote cost nothing. Used where no
-// arithmetic is done (the simulated device). Only stored records are read in one piece; compressed ones, and whatever
-// is small, are read as they are.
-class File : public caffe2::serialize::ReadAdapterInterface {
+// An archive in pieces of a file and of memory. Where no arithmetic is done (the simulated device), the memory of large
+// reads of data is left untouched: pages nobody wrote cost nothing.
+class Pieces : public caffe2::serialize::ReadAdapterInterface {
  public:
-  File(const char* path, bool skip_data) : fd_(open(path, O_RDONLY | O_CLOEXEC)), skip_data_(skip_data) {
-    struct stat st {};
-    TORCH_CHECK(fd_ >= 0 && fstat(fd_, &st) == 0, "cannot open the file: ", std::strerror(errno));
-    size_ = static_cast<size_t>(st.st_size);
+  Pieces(const char* path, const void* head, const shim_piece* pieces, size_t count, bool skip_data)
+      : fd_(open(path, O_RDONLY | O_CLOEXEC)), head_(static_cast<const char*>(head)), skip_data_(skip_data) {
+    TORCH_CHECK(fd_ >= 0, "cannot open the file: ", std::strerror(errno));
+    for (size_t i = 0; i < count; i++) {
+      starts_.push_back(size_);
+      pieces_.push_back(pieces[i]);
+      size_ += pieces[i].bytes;
+    }
   }
-  ~File() override {
+  ~Pieces() override {
     if (fd_ >= 0) {
       close(fd_);
     }
   }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+  Pieces(const Pieces&) = delete;
+  Pieces& operator=(const Pieces&) = delete;
 
   size_t size() const override { return size_; }
 
   size_t read(uint64_t pos, void* buf, size_t n, const char*) const override {
-    constexpr size_t kSmall = 1 << 20; // the archive's own readers use buffers of 64 KiB; code and pickles are smaller
-    if (skip_data_ && n > kSmall && pos < size_ && n <= size_ - pos) {
-      return n;
-    }
     size_t done = 0;
-    while (done < n) {
-      ssize_t got = pread(fd_, static_cast<char*>(buf) + done, n - done, static_cast<off_t>(pos + done));
-      if (got < 0 && errno == EINTR) {
-        continue;
-      }
-      if (got <= 0) {
+    while (done < n && pos + done < size_) {
+      uint64_t at = pos + done;
+      size_t index = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin()) - 1;
+      uint64_t inside = at - starts_[index];
+      size_t length = static_cast<size_t>(std::min<uint64_t>(n - done, pieces_[index].bytes - inside));
+      if (!part(pieces_[index], inside, static_cast<char*>(buf) + done, length)) {
         break;
       }
-      done += static_cast<size_t>(got);
+      done += length;
     }
     return done;
   }
 
  private:
+  bool part(const shim_piece& piece, uint64_t inside, char* out, size_t n) const {
+    constexpr size_t kSmall = 1 << 16; // below this, reading is as fast as leaving out
+    if (skip_data_ && piece.is_data && n > kSmall) {
+      return true;
+    }
+    if (piece.in_head) {
+      std::memcpy(out, head_ + piece.offset + inside, n);
+      return true;
+    }
+    size_t done = 0;
+    while (done < n) {
+      ssize_t got = pread(fd_, out + done, n - done, static_cast<off_t>(piece.offset + inside + done));
+      if (got < 0 && errno == EINTR) {
+        continue;
+      }
+      if (got <= 0) {
+        return false;
+      }
+      done += static_cast<size_t>(got);
+    }
+    return true;
+  }
+
   int fd_;
+  const char* head_;
   bool skip_data_;
-  size_t size_ = 0;
+  std::vector<shim_piece> pieces_;
+  std::vector<uint64_t> starts_;
+  uint64_t size_ = 0;
 };
 
 // Moves tensors one by one, as nn.Module._apply does: a tensor that two modules own is moved once and stays theirs, but
@@ -213,9 +238,17 @@ std::string default_text(const IValue& v) {
 
 } // namespace
 
-int shim_module_load(const char* path, const char* device, int skip_data, shim_module** out, char** error) {
+int shim_module_load(
+    const char* path,
+    const void* head,
+    const shim_piece* pieces,
+    size_t count,
+    const char* device,
+    int skip_data,
+    shim_module** out,
+    char** error) {
   return shim::guard(error, [&] {
-    auto reader = std::make_shared<File>(path, skip_data != 0);
+    auto reader = std::make_shared<Pieces>(path, head, pieces, count, skip_data != 0);
     auto loaded = std::make_unique<shim_module>();
     loaded->module = torch::jit::load(reader, c10::Device(device));
     *out = loaded.release();

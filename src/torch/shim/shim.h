@@ -30,8 +30,23 @@ int shim_set_autocast(const char* device_type, int scalar_type, int on, char** e
 int shim_empty_cuda_cache(char** error);
 
 // ---- modules (module.cpp)
-// `device` as libtorch writes it. With skip_data, large records are not read: their memory stays untouched.
-int shim_module_load(const char* path, const char* device, int skip_data, shim_module** out, char** error);
+// A run of bytes of the archive: `bytes` from `offset` on, in the file or in `head`. Pieces marked as data are tensors'.
+typedef struct shim_piece {
+  int in_head;
+  int is_data;
+  uint64_t offset, bytes;
+} shim_piece;
+// Loads the archive that the pieces make, one behind the other. `device` as libtorch writes it. With skip_data, large
+// reads of data are left out: the memory stays untouched.
+int shim_module_load(
+    const char* path,
+    const void* head,
+    const shim_piece* pieces,
+    size_t count,
+    const char* device,
+    int skip_data,
+    shim_module** out,
+    char** error);
 void shim_module_free(shim_module* module);
 int shim_module_train(shim_module* module, int on, char** error);
 // What nn.Module._apply does: children first, then own parameters, then own buffers; floating-point tensors also get

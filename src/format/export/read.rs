@@ -1,0 +1,584 @@
+//! Listing the tensors of an exported program.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::super::error::{FormatError, TensorFault};
+use super::super::pickle::cut;
+use super::super::torch::archive::{Folder, TorchArchive};
+use super::super::torch::finish_parts;
+use super::super::torch::rebuild::{Graph, View};
+use super::super::torch::rows::{Place, Rows};
+use super::super::torch::security::{Reach, Watch};
+use super::super::torch::storage::{Declared, Records, StorageTable};
+use super::super::torch::walk::{Context, walk};
+use super::super::zip::Member;
+use super::program;
+use super::schema::{ExportedProgram, InputSpec, Payload, PayloadConfig, Size, TensorMeta};
+use crate::checkpoint::{
+    Checkpoint, CheckpointParts, Format, Layout, Module, ObjectKind, Role, Severity, StorageData,
+    StorageParts,
+};
+use crate::limits;
+use crate::tensor::{self, Dims};
+
+/// Reads an exported program. Runs nothing.
+pub(crate) fn read(archive: &TorchArchive<'_>) -> Result<Checkpoint, FormatError> {
+    let mut reading = Reading::new(archive)?;
+    let models = models(archive);
+    for (name, member) in &models {
+        reading.model(name, member)?;
+    }
+    reading.finish(!models.is_empty())
+}
+
+/// The programs of the archive: name, record.
+pub(super) fn models<'t, 'a>(archive: &'t TorchArchive<'a>) -> Vec<(String, &'t Member<'a>)> {
+    if let Some(member) = archive
+        .bare_record(OLD_PROGRAM)
+        .or_else(|| archive.record(OLD_PROGRAM))
+    {
+        return vec![("model".to_owned(), member)];
+    }
+    let named = archive.members().iter().filter_map(|member| {
+        let name = archive.inside(member)?.strip_prefix("models/")?;
+        Some((name.strip_suffix(".json")?.to_owned(), member))
+    });
+    named.collect()
+}
+
+const OLD_PROGRAM: &str = "serialized_exported_program.json";
+
+/// What the parts of one model are called.
+struct Names {
+    weights_config: String,
+    constants_config: String,
+    /// Pickled weights, constants and inputs, by what the versions of torch called them.
+    weights: [String; 3],
+    constants: [String; 3],
+    inputs: [String; 3],
+}
+
+impl Names {
+    fn of(model: &str) -> Names {
+        let all = |folder: &str, old: &str| {
+            [
+                format!("data/{folder}/{model}.pt"),
+                format!("serialized_{old}.pt"),
+                format!("serialized_{old}.json"),
+            ]
+        };
+        Names {
+            weights_config: format!("data/weights/{model}_weights_config.json"),
+            constants_config: format!("data/constants/{model}_constants_config.json"),
+            weights: all("weights", "state_dict"),
+            constants: all("constants", "constants"),
+            inputs: all("sample_inputs", "example_inputs"),
+        }
+    }
+}
+
+/// A record by its name, in the archive's folder or outside of all.
+fn find<'t, 'a>(archive: &'t TorchArchive<'a>, name: &str) -> Option<&'t Member<'a>> {
+    archive.record(name).or_else(|| archive.bare_record(name))
+}
+
+/// Sample inputs of a model.
+pub(super) fn sample_inputs<'t, 'a>(
+    archive: &'t TorchArchive<'a>,
+    model: &str,
+) -> Option<&'t Member<'a>> {
+    let names = Names::of(model).inputs;
+    names.iter().find_map(|name| find(archive, name))
+}
+
+/// Reads the JSON of a program.
+pub(super) fn parse<T: for<'de> Deserialize<'de>>(
+    archive: &TorchArchive<'_>,
+    member: &Member<'_>,
+) -> Result<T, FormatError> {
+    let text = archive.read(member)?;
+    serde_json::from_slice(&text).map_err(|error| FormatError::Structure {
+        part: format!("`{}`", cut(member.name)),
+        expected: "JSON of torch.export's schema".to_owned(),
+        found: cut(&error.to_string()),
+    })
+}
+
+/// A `torch.save` file that is a record: its storages lie inside the record.
+pub(super) struct Nested<'t, 'a> {
+    folder: Folder<'t, 'a>,
+    /// Where the record's data starts in the file.
+    base: u64,
+    /// The record's name.
+    record: &'t str,
+}
+
+/// A record that is a `torch.save` file.
+pub(super) fn inner<'a>(
+    archive: &TorchArchive<'a>,
+    member: &Member<'a>,
+) -> Result<TorchArchive<'a>, FormatError> {
+    if member.deflated {
+        return Err(FormatError::Unsupported {
+            what: format!(
+                "an archive within the archive that is compressed (`{}`)",
+                cut(member.name)
+            ),
+            hint: Some("write the file anew without compression"),
+        });
+    }
+    TorchArchive::open(archive.stored(member)).map_err(|error| FormatError::Part {
+        file: cut(member.name),
+        source: Box::new(error),
+    })
+}
+
+impl<'t, 'a> Nested<'t, 'a> {
+    pub(super) fn of(inner: &'t TorchArchive<'a>, member: &Member<'a>, record: &'t str) -> Self {
+        Nested {
+            folder: inner.folder("data"),
+            base: member.data_offset,
+            record,
+        }
+    }
+}
+
+impl Records for Nested<'_, '_> {
+    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
+        let parts = self.folder.locate(declared)?;
+        let moved = |offset: u64| offset.saturating_add(self.base);
+        Ok(StorageParts {
+            member: [self.record, "::", &parts.member].concat().into(),
+            data: match parts.data {
+                StorageData::Raw { offset } => StorageData::Raw {
+                    offset: moved(offset),
+                },
+                StorageData::Deflated { offset } => StorageData::Deflated {
+                    offset: moved(offset),
+                },
+                other => other,
+            },
+            ..parts
+        })
+    }
+}
+
+/// A storage that is a whole record.
+struct Whole<'t, 'a> {
+    archive: &'t TorchArchive<'a>,
+}
+
+impl Records for Whole<'_, '_> {
+    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
+        let record = find(self.archive, declared.key)
+            .ok_or_else(|| TensorFault::NoRecord(cut(declared.key)))?;
+        if record.bytes < declared.bytes {
+            return Err(TensorFault::ShortRecord {
+                member: cut(declared.key),
+                needed_bytes: declared.bytes,
+                record_bytes: record.bytes,
+            });
+        }
+        Ok(StorageParts {
+            dtype: declared.dtype,
+            bytes: record.bytes,
+            file_bytes: record.stored_bytes,
+            device: declared.device.map(Into::into),
+            member: declared.key.into(),
+            data: if record.deflated {
+                StorageData::Deflated {
+                    offset: record.data_offset,
+                }
+            } else {
+                StorageData::Raw {
+                    offset: record.data_offset,
+                }
+            },
+            crc32: Some(record.crc32),
+        })
+    }
+}
+
+/// Everything collected while reading.
+struct Reading<'t, 'a> {
+    archive: &'t TorchArchive<'a>,
+    parts: CheckpointParts,
+    watch: Watch,
+    table: StorageTable,
+    rows: Rows,
+    /// Records with storages inside, and the storages from which on they are.
+    nested: Vec<&'t Member<'a>>,
+}
+
+impl<'t, 'a> Reading<'t, 'a> {
+    fn new(archive: &'t TorchArchive<'a>) -> Result<Reading<'t, 'a>, FormatError> {
+        let mut parts = CheckpointParts::new(Format::ExportedProgram, archive.file_bytes());
+        parts.byte_order = Some(archive.byte_order()?);
+        parts.object = ObjectKind::Module;
+        let mut watch = Watch::default();
+        archive.look_at_container(&mut watch);
+        let json = archive
+            .members()
+            .iter()
+            .filter(|m| m.name.ends_with(".json"));
+        let text_bytes = json.fold(0_u64, |sum, m| sum.saturating_add(m.stored_bytes));
+        Ok(Reading {
+            archive,
+            parts,
+            watch,
+            table: StorageTable::default(),
+            rows: Rows::new(text_bytes),
+            nested: Vec::new(),
+        })
+    }
+
+    fn model(&mut self, name: &str, member: &'t Member<'a>) -> Result<(), FormatError> {
+        let exported: ExportedProgram = parse(self.archive, member)?;
+        let names = Names::of(name);
+        let first = self.rows.tensors.len();
+        self.tensors(
+            &names.weights_config,
+            "data/weights",
+            &names.weights,
+            Place::StateDict,
+        )?;
+        let constants = self.rows.tensors.len();
+        self.tensors(
+            &names.constants_config,
+            "data/constants",
+            &names.constants,
+            Place::Constant,
+        )?;
+        self.roles(&exported, first, constants);
+        self.modules(&exported);
+        let inputs = sample_inputs(self.archive, name);
+        if let Some(inputs) = inputs {
+            self.look_into(inputs)?;
+        }
+        if self.parts.torch_version.is_none() {
+            self.parts.torch_version.clone_from(&exported.torch_version);
+        }
+        let program = program::facts(name, &exported, inputs.is_some());
+        self.parts.methods.push(program::method(&program));
+        self.parts.programs.push(program);
+        Ok(())
+    }
+
+    /// The tensors that a config lists, or else those of a pickled state_dict.
+    fn tensors(
+        &mut self,
+        config: &str,
+        folder: &str,
+        pickled: &[String],
+        place: Place,
+    ) -> Result<(), FormatError> {
+        let Some(member) = find(self.archive, config) else {
+            let record = pickled.iter().find_map(|name| find(self.archive, name));
+            return match record {
+                Some(record) if record.bytes > 0 => self.state_dict(record, "", place),
+                _ => Ok(()),
+            };
+        };
+        let payloads: PayloadConfig = parse(self.archive, member)?;
+        for (name, value) in payloads.config {
+            let payload = Payload::deserialize(&value).map_err(|error| FormatError::Structure {
+                part: format!("`{}`, tensor `{}`", cut(config), cut(&name)),
+                expected: "what torch.export's schema says of a payload".to_owned(),
+                found: cut(&error.to_string()),
+            })?;
+            self.payload(&name, &payload, folder, place)?;
+        }
+        Ok(())
+    }
+
+    fn payload(
+        &mut self,
+        name: &str,
+        payload: &Payload,
+        folder: &str,
+        place: Place,
+    ) -> Result<(), FormatError> {
+        let record = [folder, "/", &payload.path_name].concat();
+        let place = if payload.is_param {
+            Place::Parameter
+        } else {
+            place
+        };
+        let Some(meta) = payload.tensor_meta.as_ref().filter(|_| !payload.use_pickle) else {
+            let archive = self.archive;
+            return match find(archive, &record) {
+                Some(member) if payload.use_pickle => self.state_dict(member, name, place),
+                Some(_) => {
+                    self.watch.find(
+                        Severity::Info,
+                        "custom-object",
+                        &record,
+                        format!(
+                            "`{}` is an object of a class of its own, not a tensor",
+                            cut(name)
+                        ),
+                    );
+                    Ok(())
+                }
+                None => Err(tensor_error(
+                    folder,
+                    name,
+                    TensorFault::NoRecord(cut(&record)),
+                )),
+            };
+        };
+        let view = self
+            .view(&record, meta)
+            .map_err(|fault| tensor_error(folder, name, fault))?;
+        let layout = view.layout;
+        self.rows.add(folder, name, view, place, layout)
+    }
+
+    /// The tensor of a record that is its storage.
+    fn view(&mut self, record: &str, meta: &TensorMeta) -> Result<View, TensorFault> {
+        let dtype = meta
+            .dtype()
+            .ok_or_else(|| TensorFault::UnknownDType(format!("number {}", meta.dtype)))?;
+        let shape = sizes(&meta.sizes, "a size")?;
+        if shape.len() > limits::TENSOR_DIMENSIONS {
+            return Err(TensorFault::TooLarge);
+        }
+        let strides = sizes(&meta.strides, "a stride")?;
+        let offset = match &meta.storage_offset {
+            Some(offset) => size(offset, "its storage offset")?,
+            None => 0,
+        };
+        // Sparse and mkldnn tensors are pickled: what is written as bytes is strided.
+        if !matches!(meta.layout, None | Some(0 | STRIDED)) {
+            return Err(TensorFault::Argument {
+                what: "its layout",
+                expected: "strided",
+                found: format!("number {}", meta.layout.unwrap_or_default()),
+            });
+        }
+        let extent = tensor::extent(&shape, &strides, offset).ok_or(TensorFault::TooLarge)?;
+        let declared = Declared {
+            key: record,
+            dtype: Some(dtype),
+            bytes: extent
+                .checked_mul(dtype.item_bytes())
+                .ok_or(TensorFault::TooLarge)?,
+            device: None,
+            view: None,
+        };
+        let records = Whole {
+            archive: self.archive,
+        };
+        let (storage, bytes) = self.table.get(&declared, &records)?;
+        Ok(View {
+            dtype,
+            shape,
+            strides,
+            storage: Some(storage),
+            storage_bytes: Some(bytes),
+            offset,
+            requires_grad: meta.requires_grad,
+            layout: Layout::Strided,
+            quantizer: None,
+        })
+    }
+
+    /// The tensors of a `torch.save` file that is a record.
+    fn state_dict(
+        &mut self,
+        member: &'t Member<'a>,
+        name: &str,
+        place: Place,
+    ) -> Result<(), FormatError> {
+        let record = self.archive.inside(member).unwrap_or(member.name);
+        let inner = inner(self.archive, member)?;
+        let pickled = inner.needed("data.pkl")?;
+        let shown = [record, "::data.pkl"].concat();
+        let pickle = inner.pickle(pickled, &mut self.watch, Reach::Loaded)?;
+        self.table.enter_folder();
+        let records = Nested::of(&inner, member, record);
+        let context = Context {
+            member: &shown,
+            records: &records,
+            table: &mut self.table,
+            rows: &mut self.rows,
+            classes: None,
+        };
+        walk(&Graph::new(&pickle), context, name, place)?;
+        self.table.enter_folder();
+        self.nested.push(member);
+        Ok(())
+    }
+
+    /// Looks at what a pickled record names.
+    fn look_into(&mut self, member: &'t Member<'a>) -> Result<(), FormatError> {
+        if member.bytes == 0 {
+            return Ok(());
+        }
+        let inner = inner(self.archive, member)?;
+        let pickled = inner.needed("data.pkl")?;
+        inner.pickle(pickled, &mut self.watch, Reach::Loaded)?;
+        Ok(())
+    }
+
+    /// What the signature says of the tensors from `first` on; those from `constants` on are not in the state_dict.
+    fn roles(&mut self, exported: &ExportedProgram, first: usize, constants: usize) {
+        let mut known: HashMap<&str, Role> = HashMap::new();
+        for spec in &exported.graph_module.signature.input_specs {
+            match spec {
+                InputSpec::Parameter { name, .. } => known.insert(name, Role::Parameter),
+                InputSpec::Buffer { name, .. } => known.insert(name, Role::Buffer),
+                InputSpec::Constant { name, .. } => known.insert(name, Role::Constant),
+                InputSpec::User(_) | InputSpec::Value | InputSpec::Other(_) => None,
+            };
+        }
+        let tensors = std::mem::take(&mut self.rows.tensors);
+        self.rows.tensors = tensors
+            .into_iter()
+            .enumerate()
+            .map(|(index, tensor)| match known.get(tensor.name()) {
+                Some(role) if index >= first => tensor.with_role(*role),
+                // Another name of a tensor that the graph knows by one: the config says what it is.
+                _ if index >= constants => tensor.with_role(Role::Constant),
+                _ => tensor,
+            })
+            .collect();
+    }
+
+    /// The modules that the graph's nodes were in, in the order of the module calls.
+    fn modules(&mut self, exported: &ExportedProgram) {
+        let classes = program::classes(&exported.graph_module.graph);
+        let calls = exported
+            .graph_module
+            .module_call_graph
+            .iter()
+            .map(|call| call.fqn.as_str());
+        let mut seen: HashMap<&str, ()> = HashMap::new();
+        for path in calls {
+            if let Some(class) = classes.get(path)
+                && seen.insert(path, ()).is_none()
+            {
+                self.rows.modules.push(Module {
+                    path: path.to_owned(),
+                    class: (*class).to_owned(),
+                });
+            }
+        }
+    }
+
+    fn finish(mut self, has_models: bool) -> Result<Checkpoint, FormatError> {
+        let storages = self.table.storages();
+        let mut spans: Vec<(u64, u64)> = Vec::with_capacity(storages.len());
+        spans.extend(storages.iter().filter_map(|storage| {
+            storage
+                .data_offset()
+                .map(|offset| (offset, storage.file_bytes()))
+        }));
+        spans.sort_unstable();
+        let (mut metadata, mut code, mut unreferenced) = (0_u64, 0_u64, 0_u64);
+        let mut compiled = Vec::new();
+        for member in self.archive.members() {
+            let start = spans.partition_point(|(offset, _)| *offset < member.data_offset);
+            let end = member.data_offset.saturating_add(member.stored_bytes);
+            let inside = spans.get(start..).unwrap_or_default().iter();
+            let used = inside
+                .take_while(|(offset, _)| *offset < end)
+                .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+            let rest = member.stored_bytes.saturating_sub(used);
+            let name = self.archive.inside(member).unwrap_or(member.name);
+            match kind_of(name) {
+                Kind::Compiled => {
+                    code = code.saturating_add(rest);
+                    compiled.push(name);
+                }
+                Kind::Data if used == 0 && rest > 0 => {
+                    unreferenced = unreferenced.saturating_add(rest);
+                    self.watch.find(
+                        Severity::Info,
+                        "unreferenced-record",
+                        &cut(member.name),
+                        format!("nothing refers to its {} bytes", member.bytes),
+                    );
+                }
+                _ => metadata = metadata.saturating_add(rest),
+            }
+        }
+        if !has_models && compiled.is_empty() {
+            return Err(FormatError::Structure {
+                part: "the archive".to_owned(),
+                expected: "`models/<name>.json`, the graph of an exported program".to_owned(),
+                found: "none".to_owned(),
+            });
+        }
+        if let Some(first) = compiled.first() {
+            self.watch.find(
+                Severity::Info,
+                "compiled-model",
+                &cut(first),
+                format!(
+                    "{} files of a model compiled by AOTInductor: machine code, whose weights are not listed",
+                    compiled.len()
+                ),
+            );
+        }
+        self.parts.code_bytes = code;
+        self.parts.pickle_bytes = metadata;
+        self.parts.unreferenced_bytes = unreferenced;
+        let (security, findings) = self.watch.finish();
+        finish_parts(&mut self.parts, self.table, self.rows, security, findings);
+        Ok(Checkpoint::new(self.parts)?)
+    }
+}
+
+/// `schema.Layout.Strided`.
+const STRIDED: i64 = 7;
+
+/// What a record is to the sizes of a file.
+enum Kind {
+    Compiled,
+    Data,
+    Metadata,
+}
+
+fn kind_of(name: &str) -> Kind {
+    if name.starts_with("data/aotinductor/") {
+        return Kind::Compiled;
+    }
+    let numbered = |prefix: &str| {
+        name.strip_prefix(prefix)
+            .is_some_and(|number| number.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if numbered("data/weights/weight_") || numbered("data/constants/tensor_") {
+        Kind::Data
+    } else {
+        Kind::Metadata
+    }
+}
+
+fn tensor_error(member: &str, name: &str, fault: TensorFault) -> FormatError {
+    FormatError::Tensor {
+        member: member.to_owned(),
+        name: cut(name),
+        fault,
+    }
+}
+
+fn sizes(all: &[Size], what: &'static str) -> Result<Dims, TensorFault> {
+    all.iter().map(|one| size(one, what)).collect()
+}
+
+fn size(one: &Size, what: &'static str) -> Result<u64, TensorFault> {
+    match one {
+        Size::Int(number) => u64::try_from(*number).map_err(|_| TensorFault::Negative {
+            what,
+            value: *number,
+        }),
+        Size::Expression { text, .. } => Err(TensorFault::Argument {
+            what,
+            expected: "a number",
+            found: cut(text),
+        }),
+    }
+}

@@ -1,0 +1,257 @@
+//! Exported programs (`.pt2`): their graph, what is refused, and the TorchScript that they are run as.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panic"
+)]
+
+mod archive;
+#[macro_use]
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use archive::changed;
+use common::run;
+use inspect_checkpoint::format;
+use inspect_checkpoint::source::Source;
+use serde_json::Value;
+
+fn fixture(name: &str) -> String {
+    format!("fixtures/exported/{name}")
+}
+
+fn listed(path: &str) -> Value {
+    let said = run(&[path, "--no-run", "--format", "json"]);
+    assert_eq!(said.code, Some(0), "{}", said.snapshot());
+    serde_json::from_str(&said.stdout).unwrap()
+}
+
+/// The archive that libtorch is given for a program, as one file.
+fn torchscript(path: &Path, device: &str) -> Vec<u8> {
+    let source = Source::open(path).unwrap();
+    let archive = format::loadable(&source, device).unwrap();
+    let mut whole = Vec::new();
+    for piece in &archive.pieces {
+        let from = if piece.in_head {
+            &archive.head
+        } else {
+            source.bytes()
+        };
+        let start = usize::try_from(piece.offset).unwrap();
+        whole.extend(&from[start..start + usize::try_from(piece.bytes).unwrap()]);
+    }
+    whole
+}
+
+#[test]
+fn the_graph_is_what_python_exported() {
+    for name in ["net", "counter", "attention", "tiny_cnn", "tiny_cnn_core"] {
+        let path = fixture(&format!("{name}.pt2"));
+        let truth = fs::read(format!("{path}.truth.json")).unwrap();
+        let truth: Value = serde_json::from_slice(&truth).unwrap();
+        let report = listed(&path);
+        assert_eq!(report["file"]["format"], "exported-program");
+        let program = &report["programs"][0];
+        let nodes = program["nodes"].as_array().unwrap();
+        assert_eq!(truth["program"]["nodes"], nodes.len(), "{name}");
+        assert_eq!(program["sample_inputs"], true, "{name}");
+    }
+    let program = &listed(&fixture("net.pt2"))["programs"][0];
+    assert_eq!(
+        program["inputs"][0]["shape"][0],
+        program["symbols"][0]["name"]
+    );
+    assert_eq!(program["inputs"][0]["shape"][1], 3);
+    assert_eq!(program["symbols"][0]["min"], 1);
+    assert_eq!(program["symbols"][0]["max"], 64);
+    assert_eq!(program["nodes"][1]["op"], "aten::conv2d");
+    assert_eq!(program["nodes"][1]["module"], "layers.0.conv");
+}
+
+#[test]
+fn earlier_layouts_hold_the_same_tensors() {
+    let facts = |name: &str| -> Vec<String> {
+        let report = listed(&fixture(name));
+        let mut rows: Vec<String> = report["tensors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| {
+                format!(
+                    "{} {} {} {}",
+                    row["name"], row["role"], row["dtype"], row["shape"]
+                )
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    let today = facts("tiny_cnn.pt2");
+    assert_eq!(facts("torch_2_5.pt2"), today);
+    assert_eq!(facts("torch_2_8.pt2"), today);
+}
+
+#[test]
+fn the_torchscript_of_a_program_holds_its_tensors_and_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = std::env::var_os("INSPECT_KEEP_TORCHSCRIPT");
+    for name in [
+        "net",
+        "counter",
+        "attention",
+        "tiny_cnn",
+        "tiny_cnn_core",
+        "torch_2_5",
+        "torch_2_8",
+    ] {
+        let path = fixture(&format!("{name}.pt2"));
+        let whole = torchscript(Path::new(&path), "cpu");
+        let made = folder.path().join(format!("{name}.pt"));
+        fs::write(&made, &whole).unwrap();
+        if let Some(keep) = &keep {
+            fs::copy(&made, Path::new(keep).join(format!("{name}.pt"))).unwrap();
+        }
+        let said = run(&[
+            made.to_str().unwrap(),
+            "--hash",
+            "--verify",
+            "--format",
+            "json",
+        ]);
+        assert_eq!(said.code, Some(0), "{name}: {}", said.snapshot());
+        let script: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!(script["file"]["format"], "torchscript", "{name}");
+        assert_eq!(script["security"]["verdict"], "clean", "{name}");
+        let said = run(&[&path, "--no-run", "--hash", "--format", "json"]);
+        let program: Value = serde_json::from_str(&said.stdout).unwrap();
+        let rows = |report: &Value| -> Vec<String> {
+            let storages = report["storages"].as_array().unwrap();
+            let mut rows: Vec<String> = report["tensors"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| {
+                    let storage =
+                        &storages[usize::try_from(row["storage"].as_u64().unwrap()).unwrap()];
+                    format!(
+                        "{} {} {} {} {}",
+                        row["name"], row["dtype"], row["shape"], row["strides"], storage["hash"]
+                    )
+                })
+                .collect();
+            rows.sort();
+            rows
+        };
+        assert_eq!(rows(&script), rows(&program), "{name}");
+    }
+}
+
+#[test]
+fn inputs_of_other_sizes_are_refused_by_the_argument() {
+    let path = fixture("net.pt2");
+    for (name, input) in [
+        ("exported_rank", "2x3x16"),
+        ("exported_fixed", "2x3x17x16"),
+        ("exported_range", "65x3x16x16"),
+    ] {
+        let said = run(&[&path, "--input", input]);
+        assert!(
+            said.code == Some(3) && said.stderr.contains("argument `x`"),
+            "{}",
+            said.snapshot()
+        );
+        let stderr = said.stderr.clone();
+        insta::assert_snapshot!(name, stderr);
+    }
+    let said = run(&[&path, "--input", "2x3x16x16", "--lifetimes", "python"]);
+    assert_eq!(said.code, Some(2), "{}", said.snapshot());
+}
+
+#[test]
+fn the_listing_as_people_see_it() {
+    check!("exported_list", run(&[&fixture("net.pt2"), "--no-run"]));
+    check!(
+        "exported_markdown",
+        run(&[&fixture("counter.pt2"), "--no-run", "--format", "markdown"])
+    );
+    check!(
+        "exported_signature",
+        run(&[&fixture("net.pt2"), "--signature"])
+    );
+}
+
+#[test]
+fn forged_programs_end_in_an_error() {
+    let config = "model_weights_config.json";
+    let model = "models/model.json";
+    let deep = "[".repeat(100_000);
+    let cases: Vec<(&str, &str, Box<dyn Fn(String) -> String>)> = vec![
+        (
+            "a record that is not there",
+            config,
+            Box::new(|text| text.replace("weight_0", "weight_99")),
+        ),
+        (
+            "a path that leads out",
+            config,
+            Box::new(|text| text.replace("weight_0", "../../../etc/passwd")),
+        ),
+        (
+            "a negative size",
+            config,
+            Box::new(|text| text.replacen("{\"as_int\": 8}", "{\"as_int\": -8}", 1)),
+        ),
+        (
+            "a huge size",
+            config,
+            Box::new(|text| {
+                text.replacen("{\"as_int\": 8}", "{\"as_int\": 4611686018427387904}", 1)
+            }),
+        ),
+        (
+            "a dtype that is none",
+            config,
+            Box::new(|text| text.replacen("\"dtype\": 7", "\"dtype\": 99", 1)),
+        ),
+        (
+            "a size that is open",
+            config,
+            Box::new(|text| {
+                text.replacen(
+                    "{\"as_int\": 8}",
+                    "{\"as_expr\": {\"expr_str\": \"s0\"}}",
+                    1,
+                )
+            }),
+        ),
+        ("no JSON", model, Box::new(|_| "not JSON".to_owned())),
+        ("nothing", model, Box::new(|_| String::new())),
+        ("a list", model, Box::new(|_| "[]".to_owned())),
+        ("deep nesting", model, Box::new(move |_| deep.clone())),
+        (
+            "half of it",
+            model,
+            Box::new(|text| text[..text.len() / 2].to_owned()),
+        ),
+    ];
+    for (what, record, change) in cases {
+        let file = changed(&fixture("net.pt2"), record, change);
+        let path = file.path().to_str().unwrap();
+        let said = run(&[path]);
+        assert_eq!(said.code, Some(2), "{what}: {}", said.snapshot());
+        assert!(
+            said.stderr.starts_with("error: "),
+            "{what}: {}",
+            said.stderr
+        );
+        assert!(
+            said.stderr.contains("weights") || said.stderr.contains("model.json"),
+            "{what}: {}",
+            said.stderr
+        );
+    }
+}
