@@ -8,7 +8,6 @@ from pathlib import Path
 from .core import Bench, benchmark
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import cuda_sim_models as models  # noqa: E402
 
 # A decoder-only language model of 3.2 billion parameters, all zero: in the file they are holes.
 LARGE = """
@@ -23,8 +22,15 @@ torch.jit.script(cuda_sim_models.Gpt(32_000, 2560, 32, 40).eval()).save(path)
 """
 
 
+def networks():
+    """The networks of the comparison with Python; naming the benchmarks needs no torch."""
+    import cuda_sim_models
+
+    return cuda_sim_models
+
+
 def arguments(name: str, batch: int) -> list[str]:
-    return [argument for dims in models.INPUTS[name] for argument in ("--input", f"{batch}x{dims}")]
+    return [argument for dims in networks().INPUTS[name] for argument in ("--input", f"{batch}x{dims}")]
 
 
 def reserved(bench: Bench, *command: str) -> int:
@@ -34,8 +40,8 @@ def reserved(bench: Bench, *command: str) -> int:
 @benchmark
 def sim_networks(bench: Bench) -> None:
     """Every network of the comparison with Python at batch 8: simulated, and really run on the CPU."""
-    for name in models.INPUTS:
-        command = [str(models.made(name, bench.work)), *arguments(name, 8)]
+    for name in networks().INPUTS:
+        command = [str(networks().made(name, bench.work)), *arguments(name, 8)]
         reserved(bench, *command, "--device", "cuda-sim")
         found = bench.compare(
             {
@@ -59,14 +65,14 @@ def within(bench: Bench, what: str, command: list[str], seconds: float, megabyte
 @benchmark
 def sim_resnet18(bench: Bench) -> None:
     """resnet18: under half a second."""
-    path = str(models.made("resnet18", bench.work))
+    path = str(networks().made("resnet18", bench.work))
     within(bench, "resnet18", [path, "--input", "1x3x224x224", "--device", "cuda-sim"], 0.5, None)
 
 
 @benchmark
 def sim_large_batch(bench: Bench) -> None:
     """resnet50, training at batch 256: under 2 s and 1 GB of host memory."""
-    path = str(models.made("resnet50", bench.work))
+    path = str(networks().made("resnet50", bench.work))
     command = [path, "--input", "256x3x224x224", "--device", "cuda-sim", "--train", "--optimizer", "adamw"]
     within(bench, "resnet50 training, batch 256", command, 2, 1000)
 

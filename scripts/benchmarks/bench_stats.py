@@ -1,4 +1,4 @@
-"""Reading all numbers: `inspect FILE --stats` against only hashing the same bytes with `sha256sum`."""
+"""Reading all data: `--stats`, `--verify` and `--hash` against only hashing the same bytes with `sha256sum`."""
 
 from .core import Bench, benchmark
 
@@ -35,3 +35,27 @@ def stats_bfloat16(bench: Bench) -> None:
 def stats_float16(bench: Bench) -> None:
     """Statistics of 256 MiB of float16 against sha256sum."""
     against_sha256sum(bench, "float16")
+
+
+def whole_file(bench: Bench, option: str) -> None:
+    path = bench.made("stats_float32.pt", MAKE.format(dtype="float32"))
+    report = bench.report(str(path), option)
+    if option == "--verify" and report["verified"]["damaged"] != 0:
+        raise RuntimeError("the file is damaged")
+    if option == "--hash" and any(storage["hash"] is None for storage in report["storages"]):
+        raise RuntimeError("inspect has no hash of some storages")
+    commands = {"ours": [bench.inspect, str(path), option], "sha256sum": ["sha256sum", str(path)]}
+    found = bench.compare(commands, 10)
+    bench.time(f"{option} / sha256sum", found["ours"], found["sha256sum"], at_most=1)
+
+
+@benchmark
+def data_verify(bench: Bench) -> None:
+    """Checksums of 512 MiB against sha256sum."""
+    whole_file(bench, "--verify")
+
+
+@benchmark
+def data_hash(bench: Bench) -> None:
+    """Content hashes of 512 MiB against sha256sum."""
+    whole_file(bench, "--hash")
