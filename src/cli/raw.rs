@@ -265,7 +265,13 @@ pub(super) struct RunArgs {
     pub(super) weights: Option<PathBuf>,
     /// How long values live: until their last use, as TorchScript runs them, or
     /// as long as an eager Python module's variables hold them.
-    #[arg(long, value_enum, value_name = "KIND", default_value = "torchscript")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value = "torchscript",
+        requires = "any_input"
+    )]
     pub(super) lifetimes: Lifetimes,
 }
 
