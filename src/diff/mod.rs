@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub use facts::{
     EstimateFacts, Facts, FileFacts, FindingFacts, HELD, ModuleFacts, ReportError, RunFacts,
-    ShapeFacts, TensorFacts, delta,
+    ShapeFacts, Sums, TensorFacts, delta,
 };
 pub use matching::{MatchedBy, Matching, Pair};
 pub use modules::{ModuleChange, modules};
