@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::{Context, Exit, Failure, inspect, table_for};
+use super::{Context, Exit, Failure, inspect, parts, table_for};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{DiffCommand, DiffFormat};
 use crate::diff::{Contents, Diff, Facts, Matching, Opened, ReportError, Values, compare};
@@ -22,9 +22,11 @@ struct Side {
 
 /// Compares two files and says what differs.
 pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Failure> {
-    options.target.check(&[&options.old, &options.new])?;
     let old = read(&options.old, options.hash)?;
     let new = read(&options.new, options.hash)?;
+    for (_, checkpoint) in old.file.iter().chain(&new.file) {
+        options.target.check(&parts(checkpoint))?;
+    }
     let matching = Matching::of(&old.facts, &new.facts);
     let values = if options.values {
         Some(values(&old, &new, &matching, options, context.ui)?)

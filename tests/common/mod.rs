@@ -7,6 +7,9 @@
     reason = "each test binary uses its own part"
 )]
 
+pub mod gate;
+pub mod schema;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
