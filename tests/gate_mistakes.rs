@@ -384,6 +384,52 @@ const OVER_INPUTS: [(&str, &str); 16] = [
     ),
 ];
 
+/// Every kind of change is told in a narrow terminal, too.
+#[test]
+fn a_narrow_terminal_shows_what_changed() {
+    let folder = Folder::new();
+    let old = folder.path("old.json");
+    let said = run(&["fixtures/state_tied.pt", "--format", "json", "-o", &old]);
+    assert_eq!(said.code, Some(0), "{}", said.snapshot());
+    folder.changed("old.json", "new.json", |report| {
+        let storages = report["storages"].as_array_mut().unwrap();
+        let mut own = storages[0].clone();
+        let id = storages.len();
+        own["id"] = id.into();
+        storages.push(own);
+        for tensor in report["tensors"].as_array_mut().unwrap() {
+            match tensor["name"].as_str().unwrap() {
+                "lm_head.weight" => tensor["storage"] = id.into(),
+                "blocks.0.norm1.weight" => tensor["shape"] = serde_json::json!([4, 4]),
+                "blocks.0.norm1.bias" => tensor["role"] = "buffer".into(),
+                "blocks.0.norm2.weight" => tensor["requires_grad"] = true.into(),
+                "blocks.0.out.weight" => tensor["strides"] = serde_json::json!([1, 16]),
+                "blocks.0.norm2.bias" => tensor["dtype"] = "float16".into(),
+                _ => {}
+            }
+        }
+    });
+    let narrow = |args: &[&str]| {
+        let mut command = common::inspect(args);
+        command.current_dir(folder.0.path()).env("COLUMNS", "60");
+        Said::of(&command.output().unwrap())
+    };
+    check!(
+        "diff_kinds_narrow",
+        narrow(&["diff", "old.json", "new.json"])
+    );
+    check!(
+        "diff_kinds_back",
+        in_folder(&folder, &["diff", "new.json", "old.json"])
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    for name in ["state_mlp.pt", "state_prefixed.pt"] {
+        std::fs::copy(root.join(name), folder.0.path().join(name)).unwrap();
+    }
+    let renamed = ["diff", "state_mlp.pt", "state_prefixed.pt"];
+    check!("diff_renamed_narrow", narrow(&renamed));
+}
+
 /// What is read is never replaced, whichever option names it.
 #[test]
 fn no_output_replaces_an_input() {

@@ -34,9 +34,9 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
         None
     };
     let mut diff = Diff::new(&old.facts, &new.facts, &matching, values.as_ref());
-    if options.hash && diff.contents != Contents::Hashes && values.is_none() {
-        let note = "the contents were not compared: a saved report holds hashes only where `--hash` wrote it";
-        diff.notes.push(note.to_owned());
+    if diff.contents == Contents::No {
+        let both_files = old.file.is_some() && new.file.is_some();
+        diff.notes.insert(0, contents_not_compared(both_files));
     }
     let view = DiffView {
         units: options.units,
@@ -59,6 +59,16 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
     } else {
         Exit::OK
     })
+}
+
+/// That contents may differ where nothing else does, and what helps.
+fn contents_not_compared(both_files: bool) -> String {
+    let how = if both_files {
+        "`--hash` or `--values` does that"
+    } else {
+        "a saved report holds no numbers, and hashes only where `--hash` wrote it"
+    };
+    format!("the tensors' contents were not compared: {how}")
 }
 
 /// Why a side must not be loaded, where that is so.

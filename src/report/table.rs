@@ -593,7 +593,7 @@ fn security_text(report: &ExactReport<'_>) -> String {
 }
 
 /// Lines of at most `room` columns, broken at blanks; a longer word stands alone.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
     for word in text.split(' ') {
