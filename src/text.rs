@@ -36,6 +36,22 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// How much two names have to have in common, at least, for one to be taken for a slip of the other.
+const ALIKE: f64 = 0.6;
+
+/// The name that is spelled most like `text`, the first of several; `None` where none is much like it.
+#[must_use]
+pub fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut best = (ALIKE, None);
+    for name in names {
+        let alike = strsim::normalized_damerau_levenshtein(text, name);
+        if alike > best.0 {
+            best = (alike, Some(name));
+        }
+    }
+    best.1
+}
+
 /// Columns that `text` takes up.
 #[must_use]
 pub fn width(text: &str) -> usize {

@@ -244,6 +244,17 @@ pub enum OutputError {
     /// What is read would be replaced.
     #[error("`{}` is read here: it is not overwritten", .0.display())]
     Input(PathBuf),
+    /// Two reports would go there.
+    #[error("`{}` is to be written twice", .0.display())]
+    Twice(PathBuf),
+    /// There is no folder that it could be in.
+    #[error("`{}` cannot be written: there is no folder `{}`", .path.display(), .folder.display())]
+    NoFolder {
+        /// The file.
+        path: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder does not take new files.
     #[error("`{}` cannot be written", .path.display())]
     Create {
@@ -262,7 +273,38 @@ pub enum OutputError {
     },
 }
 
+impl OutputError {
+    /// What the user can do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            OutputError::NoFolder { folder, .. } => {
+                Some(format!("`mkdir -p {}` makes it", folder.display()))
+            }
+            OutputError::Input(_) | OutputError::Twice(_) => {
+                Some("give the output another name".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Target {
+    /// The file, where both write to the same one; a device takes any number of writers.
+    #[must_use]
+    pub fn same_file(&self, other: &Target) -> Option<&Path> {
+        let (Target::File(one), Target::File(other)) = (self, other) else {
+            return None;
+        };
+        let place = |path: &Path| {
+            path.canonicalize()
+                .or_else(|_| std::path::absolute(path))
+                .ok()
+        };
+        let special = fs::metadata(one).is_ok_and(|meta| !meta.is_file());
+        (!special && place(one) == place(other)).then_some(one)
+    }
+
     /// Checks that the target can be written and is none of the files that are read, before any work is done for it.
     pub fn check<P: AsRef<Path>>(&self, inputs: &[P]) -> Result<(), OutputError> {
         let Target::File(path) = self else {
@@ -317,7 +359,16 @@ fn temporary(path: &Path) -> Result<tempfile::NamedTempFile, OutputError> {
         path: path.to_owned(),
         source,
     };
-    fs::metadata(folder).map_err(failed)?;
+    match fs::metadata(folder) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(OutputError::NoFolder {
+                path: path.to_owned(),
+                folder: folder.to_owned(),
+            });
+        }
+        Err(error) => return Err(failed(error)),
+    }
     tempfile::Builder::new()
         .prefix(".inspect-")
         .tempfile_in(folder)
@@ -405,10 +456,9 @@ mod tests {
         let target = Target::File(folder.path().to_owned());
         assert!(matches!(target.check(NONE), Err(OutputError::Directory(_))));
         let target = Target::File(folder.path().join("no/such/folder.json"));
-        assert!(matches!(
-            target.check(NONE),
-            Err(OutputError::Create { .. })
-        ));
+        let error = target.check(NONE).unwrap_err();
+        assert!(matches!(error, OutputError::NoFolder { .. }));
+        assert!(error.hint().unwrap().contains("no/such` makes it"));
         Target::File("/dev/null".into())
             .write(|out| out.write_all(b"x"))
             .unwrap();

@@ -10,9 +10,10 @@
 #[macro_use]
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::run;
+use common::schema::Schema;
 use roxmltree::{Document, Node};
 use serde_json::Value;
 use serde_sarif::sarif::Sarif;
@@ -62,62 +63,41 @@ fn reports(format: &str) -> Vec<String> {
     said.collect()
 }
 
-/// Everything of one value is in the other.
-fn kept(value: &Value, through: &Value, path: &str) {
-    match (value, through) {
-        (Value::Object(fields), Value::Object(known)) => {
-            for (key, value) in fields {
-                let path = format!("{path}/{key}");
-                let through = known
-                    .get(key)
-                    .unwrap_or_else(|| panic!("SARIF has no `{path}`"));
-                kept(value, through, &path);
-            }
-        }
-        (Value::Array(items), Value::Array(known)) => {
-            assert_eq!(items.len(), known.len(), "{path}");
-            for (value, through) in items.iter().zip(known) {
-                kept(value, through, path);
-            }
-        }
-        _ => assert_eq!(value, through, "{path}"),
+/// The schema is the standard's; that it is read right shows in what it refuses.
+#[test]
+fn the_schema_of_sarif_refuses_what_is_wrong() {
+    let schema = Schema::sarif();
+    let right = serde_json::json!({
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": {"name": "inspect"}}, "results": [{"message": {"text": "x"}}]}],
+    });
+    assert_eq!(schema.faults(&right), Vec::<String>::new());
+    let wrong: [fn(&mut Value); 7] = [
+        |value| value["version"] = "2.0.0".into(),
+        |value| value["run"] = Value::Null,
+        |value| value["runs"][0]["results"][0]["level"] = "bad".into(),
+        |value| value["runs"][0]["results"][0]["rank"] = 101.into(),
+        |value| value["runs"][0]["results"][0]["message"] = serde_json::json!({"texts": "x"}),
+        |value| value["runs"][0]["tool"]["driver"] = serde_json::json!({}),
+        |value| value["runs"][0]["results"][0]["guid"] = "1".into(),
+    ];
+    for (index, change) in wrong.into_iter().enumerate() {
+        let mut value = right.clone();
+        change(&mut value);
+        assert!(!schema.faults(&value).is_empty(), "{index}");
     }
-}
-
-/// Words of which the standard lists all.
-fn words_are_known(value: &Value) {
-    let results = value["runs"][0]["results"].as_array().unwrap();
-    for result in results {
-        let level = result["level"].as_str().unwrap();
-        assert!(
-            ["none", "note", "warning", "error"].contains(&level),
-            "{level}"
-        );
-        if let Some(state) = result["baselineState"].as_str() {
-            assert!(
-                ["new", "unchanged", "updated", "absent"].contains(&state),
-                "{state}"
-            );
-        }
-    }
-    let kind = value["runs"][0]["columnKind"].as_str().unwrap();
-    assert!(
-        ["utf16CodeUnits", "unicodeCodePoints"].contains(&kind),
-        "{kind}"
-    );
 }
 
 #[test]
 fn sarif_is_that_of_the_standard() {
     let mut results = 0;
+    let schema = Schema::sarif();
     for text in reports("sarif") {
         let sarif: Sarif =
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["version"], "2.1.0");
-        // A key that the standard does not have is lost on the way through its types.
-        words_are_known(&value);
-        kept(&value, &serde_json::to_value(&sarif).unwrap(), "");
+        assert_eq!(schema.faults(&value), Vec::<String>::new());
         for run in &sarif.runs {
             let rules = run.tool.driver.rules.iter().flatten();
             let rules: BTreeSet<&str> = rules.map(|rule| rule.id.as_str()).collect();
@@ -153,105 +133,91 @@ fn sarif_is_that_of_the_standard() {
     assert!(results >= 5, "{results}");
 }
 
-/// What an element may hold, by the schema of Jenkins' xUnit plugin (`junit-10.xsd`): attributes, those that must be
-/// there, and children.
-fn rule(
-    name: &str,
-) -> Option<(
-    &'static [&'static str],
-    &'static [&'static str],
-    &'static [&'static str],
-)> {
-    Some(match name {
-        "testsuites" => (
-            &[
-                "name", "time", "tests", "failures", "disabled", "errors", "skipped",
-            ],
-            &[],
-            &["testsuite"],
-        ),
-        "testsuite" => (
-            &[
-                "name",
-                "tests",
-                "failures",
-                "errors",
-                "group",
-                "time",
-                "skipped",
-                "timestamp",
-                "hostname",
-                "id",
-                "package",
-                "file",
-                "log",
-                "url",
-                "version",
-            ],
-            &["name"],
-            &[
-                "testsuite",
-                "properties",
-                "testcase",
-                "system-out",
-                "system-err",
-            ],
-        ),
-        "properties" => (&[], &[], &["property"]),
-        "property" => (&["name", "value"], &["name", "value"], &[]),
-        "testcase" => (
-            &["name", "time", "classname", "group"],
-            &["name"],
-            &[
-                "skipped",
-                "error",
-                "failure",
-                "rerunFailure",
-                "rerunError",
-                "flakyFailure",
-                "flakyError",
-                "system-out",
-                "system-err",
-            ],
-        ),
-        "failure" | "error" => (&["type", "message"], &[], &[]),
-        "skipped" | "system-out" | "system-err" => (&[], &[], &[]),
-        _ => return None,
-    })
+/// The namespace of schemas.
+const XS: &str = "http://www.w3.org/2001/XMLSchema";
+
+/// The schema of Jenkins' xUnit plugin, which pytest's reports are held to as well.
+const JUNIT: &str = include_str!("schemas/junit-10.xsd");
+
+/// Everything by which an element is not what the schema says.
+fn faults(schema: Node<'_, '_>, node: Node<'_, '_>) -> Vec<String> {
+    let name = node.tag_name().name();
+    let named = |kind: &str, name: &str| {
+        let mut children = schema.children();
+        children.find(|one| one.has_tag_name((XS, kind)) && one.attribute("name") == Some(name))
+    };
+    let Some(element) = named("element", name) else {
+        return vec![format!("there is no element `{name}`")];
+    };
+    let inside = element
+        .children()
+        .find(Node::is_element)
+        .or_else(|| named("complexType", element.attribute("type")?));
+    let (mut attributes, mut children) = (BTreeMap::new(), BTreeSet::new());
+    let mut text = inside.is_none();
+    for rule in inside.iter().flat_map(Node::descendants) {
+        let word = |key: &str| rule.attribute(key);
+        match rule.tag_name().name() {
+            "attribute" => {
+                let required = word("use") == Some("required");
+                attributes.insert(word("name").unwrap(), required);
+            }
+            "element" => {
+                children.insert(word("ref").or(word("name")).unwrap());
+            }
+            "complexType" => text |= word("mixed") == Some("true"),
+            "sequence" | "choice" | "" => {}
+            other => panic!("`{other}` is not known here"),
+        }
+    }
+    let mut faults = Vec::new();
+    for attribute in node.attributes() {
+        if !attributes.contains_key(attribute.name()) {
+            faults.push(format!("`{name}` has no `{}`", attribute.name()));
+        }
+    }
+    for (attribute, _) in attributes.iter().filter(|(_, required)| **required) {
+        if !node.has_attribute(*attribute) {
+            faults.push(format!("`{name}` lacks `{attribute}`"));
+        }
+    }
+    for child in node.children() {
+        if child.is_element() {
+            let child_name = child.tag_name().name();
+            if !children.contains(child_name) {
+                faults.push(format!("`{child_name}` in `{name}`"));
+            }
+            faults.extend(self::faults(schema, child));
+        } else if !text && child.text().is_some_and(|text| !text.trim().is_empty()) {
+            faults.push(format!("`{name}` holds text"));
+        }
+    }
+    faults
 }
 
-fn valid(node: Node<'_, '_>) {
-    let name = node.tag_name().name();
-    let (known, needed, children) =
-        rule(name).unwrap_or_else(|| panic!("there is no element `{name}`"));
-    for attribute in node.attributes() {
-        assert!(
-            known.contains(&attribute.name()),
-            "`{name}` has no `{}`",
-            attribute.name()
-        );
-    }
-    for attribute in needed {
-        assert!(
-            node.has_attribute(*attribute),
-            "`{name}` lacks `{attribute}`"
-        );
-    }
-    let elements: Vec<_> = node.children().filter(Node::is_element).collect();
-    if !children.is_empty() {
-        let text = node
-            .children()
-            .filter(Node::is_text)
-            .filter_map(|text| text.text());
-        assert!(
-            text.collect::<String>().trim().is_empty(),
-            "`{name}` holds text"
-        );
-    }
-    for child in elements {
-        let child_name = child.tag_name().name();
-        assert!(children.contains(&child_name), "`{child_name}` in `{name}`");
-        valid(child);
+/// That the schema is read right shows in what it refuses.
+#[test]
+fn the_schema_of_junit_refuses_what_is_wrong() {
+    let schema = Document::parse(JUNIT).unwrap();
+    let of = |text: &str| {
+        let document = Document::parse(text).unwrap();
+        faults(schema.root_element(), document.root_element())
+    };
+    let suite = r#"<testsuite name="a" tests="1" failures="0" errors="0">"#;
+    let case = r#"<testcase name="b"><failure type="c">text</failure></testcase>"#;
+    let right = format!("<testsuites>{suite}{case}</testsuite></testsuites>");
+    assert_eq!(of(&right), Vec::<String>::new());
+    for wrong in [
+        right.replace("<testsuites>", r#"<testsuites skipped="0">"#),
+        right.replace(r#" tests="1""#, ""),
+        right.replace("testcase", "case"),
+        right.replace(case, "text"),
+        right.replace(
+            case,
+            r#"<testcase name="b"><property name="x" value="y"/></testcase>"#,
+        ),
+    ] {
+        assert!(!of(&wrong).is_empty(), "{wrong}");
     }
 }
 
@@ -270,12 +236,13 @@ fn counts(suite: Node<'_, '_>) -> (usize, usize, usize) {
 
 #[test]
 fn junit_is_that_of_jenkins() {
+    let schema = Document::parse(JUNIT).unwrap();
     let (mut failures, mut errors) = (0, 0);
     for text in reports("junit") {
         let document = Document::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let root = document.root_element();
         assert!(root.has_tag_name("testsuites"));
-        valid(root);
+        assert_eq!(faults(schema.root_element(), root), Vec::<String>::new());
         for suite in root.children().filter(Node::is_element) {
             let number = |name: &str| suite.attribute(name).unwrap().parse::<usize>().unwrap();
             let (tests, failed, broken) = counts(suite);

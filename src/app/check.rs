@@ -1,17 +1,21 @@
 //! `inspect check FILE`: the CI gate.
 
+mod files;
+
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 
+use self::files::{Found, no_baseline, no_budget, relative};
 use super::diff::Progress;
 use super::inspect::{self, Examined};
-use super::{Context, Exit, Failure, table_for};
+use super::{Context, Exit, Failure, parts, spare, table_for};
 use crate::check::{
-    Baseline, BaselineError, Budget, BudgetError, Deny, FileCheck, RuleError, Rules, RunOptions,
-    Subject, Verdict, all_findings, all_known, check as check_one, read_budgets,
+    Baseline, BaselineError, Budget, BudgetError, Check, Deny, FileCheck, Reason, RuleError, Rules,
+    RunOptions, Subject, Verdict, all_findings, all_known, check as check_one, read_budgets,
 };
 use crate::cli::{CheckCommand, CheckFormat, Cli, Command, Inspect};
+use crate::diff::metrics::{self, Needs};
 use crate::diff::{Opened, Scan, scan};
 use crate::format;
 use crate::report::an_item_a_line;
@@ -26,7 +30,6 @@ const ESTIMATE_CODES: [&str; 2] = ["estimate-from-cpu", "no-estimate"];
 
 /// Checks every file and reports what came of it.
 pub(super) fn check(command: &CheckCommand, context: &Context) -> Result<Exit, Failure> {
-    command.target.check(&command.files)?;
     let mut gate = Gate {
         command,
         context,
@@ -72,73 +75,84 @@ impl Gate<'_> {
             return Err(Failure::input(message)
                 .hint("check several files with `--budget`, or one after the other"));
         };
-        let target = Target::File(path.to_owned());
+        let found = files::baseline(path);
         if command.update_baseline {
-            target.check(&command.files)?;
+            let options = self.options_of_update(path, found)?;
+            return self.update(file, path, &options);
         }
-        let known = match read_baseline(path) {
-            Ok(known) => known,
-            // A baseline that cannot be read is what is being written anew; anything else is not.
-            Err(failure) if command.update_baseline => {
-                if !may_be_baseline(path) {
-                    let message = format!(
-                        "`{}` is there and no baseline: it was not overwritten",
-                        path.display()
-                    );
-                    return Err(Failure::input(message)
-                        .hint("give the baseline another name, or delete the file first"));
-                }
-                self.context
-                    .ui
-                    .warning(&format!("{}; it is written anew", failure.one_line()));
-                None
-            }
-            Err(failure) => return Err(failure),
-        };
-        if !command.update_baseline {
-            let Some(baseline) = known else {
+        let baseline = match found {
+            Found::Baseline(baseline) => *baseline,
+            Found::Other { failure, .. } => return Err(failure),
+            Found::Nothing => {
                 let message = format!("there is no baseline `{}`", path.display());
                 return Err(Failure::input(message).hint("`--update-baseline` writes it"));
-            };
-            let options = same_options(&baseline, &command.options)
-                .map_err(|error| no_baseline(path, error))?;
-            let rules = self.rules();
-            self.file(file, &options, Some((&baseline, path)), None, &rules)?;
-            return Ok(());
-        }
-        let options = match &known {
-            // Without options of its own an update repeats the run.
-            Some(known) if command.options.is_empty() => known.options.clone(),
-            _ => command.options.clone(),
+            }
         };
+        let asked = command.options.or_again(&baseline.options);
+        if asked.measures_nothing() {
+            return Err(measures_nothing(path));
+        }
+        baseline
+            .has_known_metrics()
+            .and_then(|()| same_options(&baseline, &asked))
+            .map_err(|error| no_baseline(path, error))?;
+        let rules = self.rules();
+        self.file(file, &asked, Some((&baseline, path)), None, &rules)
+    }
+
+    /// How a file is run to make its baseline anew: without options of its own as the old one says.
+    fn options_of_update(&self, path: &Path, found: Found) -> Result<RunOptions, Failure> {
+        let given = &self.command.options;
+        let options = match found {
+            Found::Baseline(known) => given.or_again(&known.options),
+            Found::Nothing => given.clone(),
+            // A baseline that cannot be read is what is being written anew; anything else is not.
+            Found::Other {
+                failure,
+                maybe_baseline: true,
+            } => {
+                let ui = self.context.ui;
+                ui.warning(&format!("{}; it is written anew", failure.one_line()));
+                given.clone()
+            }
+            Found::Other { .. } => {
+                let message = format!(
+                    "`{}` is there and no baseline: it was not overwritten",
+                    path.display()
+                );
+                return Err(Failure::input(message)
+                    .hint("give the baseline another name, or delete the file first"));
+            }
+        };
+        if options.measures_nothing() {
+            return Err(measures_nothing(path));
+        }
         if let Some(absolute) = options.absolute_path() {
             let message = format!(
-                "a baseline cannot keep the path `{absolute}`, which means nothing on another machine"
+                "a baseline cannot keep the path `{}`, which means nothing on another machine",
+                absolute.display()
             );
             return Err(Failure::input(message)
                 .hint("give it relative to the folder that the check is run in"));
         }
-        self.update(file, path, &options)
+        Ok(options)
     }
 
     /// Writes a baseline, and checks the file against it: absolute limits and denied findings still count.
     fn update(&mut self, file: &Path, path: &Path, options: &RunOptions) -> Result<(), Failure> {
-        let examined = self.examine(file, options)?;
-        // What must not be loaded is nothing to agree with.
-        if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
-            return Err(failure);
-        }
-        // What has no run must not become a baseline of one.
-        if let Some(failure) = examined
-            .failure
-            .as_ref()
-            .filter(|failure| failure.exit != Exit::NO)
-        {
-            failure.show(&self.context.ui);
-            self.worst = self.worst.max(failure.exit);
-            return Ok(());
+        self.spare(file, options)?;
+        let mut examined = match self.examine(file, options) {
+            Ok(examined) => examined,
+            Err(failure) => return self.not_checked(file, Some(&name(path)), failure),
+        };
+        // What must not be loaded is nothing to agree with, and what has no run must not become a baseline of one.
+        let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
+        let failed = examined.failure.take_if(|failure| failure.exit != Exit::NO);
+        if let Some(failure) = distrusted.or(failed) {
+            return self.not_checked(file, Some(&name(path)), failure);
         }
         let scan = self.scan(file, &examined, &self.command.deny)?;
+        spare(&self.command.writes(), &parts(&examined.checkpoint))?;
         let found = all_findings(&examined.facts, scan.as_ref());
         let baseline = Baseline::of(&examined.facts, options.clone(), all_known(&found));
         Target::File(path.to_owned()).write(|out| an_item_a_line(&baseline, out))?;
@@ -148,7 +162,7 @@ impl Gate<'_> {
         let rules = self.rules();
         self.judge(
             file,
-            &examined,
+            examined,
             options,
             Some((&baseline, path)),
             None,
@@ -158,7 +172,7 @@ impl Gate<'_> {
 
     /// Every file of a budget, or those of them that were named.
     fn budgets(&mut self, path: &Path) -> Result<(), Failure> {
-        let text = read_text(path, "budget")?;
+        let text = files::budget(path)?;
         let budgets = read_budgets(&text).map_err(|error| no_budget(path, error))?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let mut matched = vec![false; self.command.files.len()];
@@ -173,16 +187,29 @@ impl Gate<'_> {
                 self.file(&file, &budget.options, None, Some(&budget.name), &rules)?;
             }
         }
-        for (file, matched) in self.command.files.iter().zip(matched) {
-            if !matched {
-                let message = format!("`{}` has no budget in `{}`", file.display(), path.display());
-                self.context.ui.warning(&message);
-                // A file that nothing limits is let through, unless everything has to be said for.
-                if self.command.strict {
-                    self.worst = self.worst.max(Exit::NO);
-                }
-            }
+        let unmatched = self.command.files.iter().zip(matched);
+        for (file, _) in unmatched.filter(|(_, matched)| !matched) {
+            self.without_budget(file, path)?;
         }
+        Ok(())
+    }
+
+    /// A file that nothing limits: it is let through, unless everything has to be said for.
+    fn without_budget(&mut self, file: &Path, budgets: &Path) -> Result<(), Failure> {
+        // What is not there is a slip.
+        if let Err(error) = std::fs::metadata(file) {
+            let error =
+                anyhow::Error::new(error).context(format!("cannot open `{}`", file.display()));
+            return self.not_checked(file, None, Failure::new(Exit::INPUT, error));
+        }
+        let (budgets, strict) = (name(budgets), self.command.strict);
+        let message = format!("`{}` has no budget in `{budgets}`", file.display());
+        self.context.ui.warning(&message);
+        if strict {
+            self.worst = self.worst.max(Exit::NO);
+        }
+        let checked = FileCheck::without_budget(name(file), &budgets, strict);
+        self.report.files.push(checked);
         Ok(())
     }
 
@@ -216,26 +243,40 @@ impl Gate<'_> {
         budget: Option<&str>,
         rules: &Rules,
     ) -> Result<(), Failure> {
+        self.spare(file, options)?;
         match self.examine(file, options) {
-            Ok(examined) => self.judge(file, &examined, options, baseline, budget, rules),
-            Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
+            Ok(examined) => self.judge(file, examined, options, baseline, budget, rules),
             Err(failure) => {
-                let against = baseline.map(|(_, path)| path.display().to_string());
-                self.not_checked(file, against.as_deref().or(budget), &failure);
-                Ok(())
+                let against = baseline.map(|(_, path)| name(path));
+                self.not_checked(file, against.as_deref().or(budget), failure)
             }
         }
     }
 
     /// A file that could not be read or run, told on stderr and in the report.
-    fn not_checked(&mut self, file: &Path, against: Option<&str>, failure: &Failure) {
+    fn not_checked(
+        &mut self,
+        file: &Path,
+        against: Option<&str>,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        if failure.ends_all() {
+            return Err(failure);
+        }
         failure.show(&self.context.ui);
         self.worst = self.worst.max(failure.exit);
         self.report.files.push(FileCheck::not_checked(
-            file.display().to_string(),
+            name(file),
             against.map(str::to_owned),
             failure.one_line(),
         ));
+        Ok(())
+    }
+
+    /// Refuses to write where something is read that only a baseline or a budget names.
+    fn spare(&self, file: &Path, options: &RunOptions) -> Result<(), Failure> {
+        let reads: Vec<&Path> = std::iter::once(file).chain(options.files()).collect();
+        Ok(spare(&self.command.writes(), &reads)?)
     }
 
     fn examine(&self, file: &Path, options: &RunOptions) -> Result<Examined, Failure> {
@@ -270,23 +311,23 @@ impl Gate<'_> {
     fn judge(
         &mut self,
         file: &Path,
-        examined: &Examined,
+        mut examined: Examined,
         options: &RunOptions,
         baseline: Option<(&Baseline, &Path)>,
         budget: Option<&str>,
         rules: &Rules,
     ) -> Result<(), Failure> {
-        let path = baseline.map(|(_, path)| path.display().to_string());
+        let path = baseline.map(|(_, path)| name(path));
         let against = path.as_deref().or(budget);
         // A run that failed has nothing to compare; a model that does not fit has, and is a finding.
-        if let Some(failure) = &examined.failure {
+        if let Some(failure) = examined.failure.take() {
             if failure.exit != Exit::NO {
-                self.not_checked(file, against, failure);
-                return Ok(());
+                return self.not_checked(file, against, failure);
             }
             self.worst = self.worst.max(failure.exit);
             failure.show(&self.context.ui);
         }
+        spare(&self.command.writes(), &parts(&examined.checkpoint))?;
         let facts = &examined.facts;
         if let Some((baseline, path)) = baseline {
             baseline.belongs(facts).map_err(|error| {
@@ -300,7 +341,7 @@ impl Gate<'_> {
                 }
             })?;
         }
-        let scan = self.scan(file, examined, &rules.deny)?;
+        let scan = self.scan(file, &examined, &rules.deny)?;
         let subject = Subject {
             facts,
             options,
@@ -315,7 +356,7 @@ impl Gate<'_> {
         if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
             self.worst = self.worst.max(failure.exit);
             failure.show(&self.context.ui);
-            checked.verdict = Verdict::Fail;
+            checked.fail(Reason::Dangerous);
             checked.notes.push(failure.one_line());
         }
         if checked.verdict == Verdict::Fail {
@@ -328,13 +369,6 @@ impl Gate<'_> {
     /// Shows what was checked.
     fn finish(self) -> Result<Exit, Failure> {
         let (command, report, ui) = (self.command, &self.report, self.context.ui);
-        if report.files.is_empty() {
-            if self.worst == Exit::OK {
-                let message = "no file was checked".to_owned();
-                return Err(Failure::input(message).hint("none of the files has a budget"));
-            }
-            return Ok(self.worst);
-        }
         command.target.write(|out| match command.format {
             CheckFormat::Table => report.table(
                 &table_for(&command.target, ui),
@@ -355,17 +389,65 @@ impl Gate<'_> {
     }
 }
 
-/// What to do about a regression that was meant.
+/// What to do about numbers that are too high: a baseline can be made anew, a limit of its own cannot.
 fn hint(report: &CheckReport, command: &CheckCommand, ui: Ui) {
-    let regressed = |file: &FileCheck| {
-        file.checks
-            .iter()
-            .any(|check| check.verdict == Verdict::Fail)
-    };
-    if command.baseline.is_some() && !command.update_baseline && report.files.iter().any(regressed)
-    {
-        ui.hint("where the change is meant, `--update-baseline` accepts it; review the baseline's difference with the change");
+    let checks = report.files.iter().flat_map(|file| &file.checks);
+    let failed = checks.filter(|check| check.verdict == Verdict::Fail);
+    let (limited, grown): (Vec<&Check>, Vec<&Check>) = failed.partition(|check| check.absolute);
+    let mut hints = Vec::new();
+    if command.baseline.is_some() && !command.update_baseline && !grown.is_empty() {
+        hints.push("where the change is meant, `--update-baseline` accepts it; review the baseline's difference with the change".to_owned());
     }
+    hints.extend(above_limit(&limited, command));
+    if !hints.is_empty() {
+        ui.hint(&hints.join("; "));
+    }
+}
+
+/// What to do about numbers above limits that are the same whatever the baseline says.
+fn above_limit(limited: &[&Check], command: &CheckCommand) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    let (mut of_file, mut of_run) = (false, false);
+    for check in limited.iter().filter(|check| check.current.is_some()) {
+        let needs = metrics::find(&check.metric).map(|(kind, _)| kind.needs);
+        match needs {
+            Some(Needs::File) => of_file = true,
+            _ => of_run = true,
+        }
+        if !names.contains(&check.metric.as_str()) {
+            names.push(&check.metric);
+        }
+    }
+    let first = names.first()?;
+    let less = match (of_file, of_run) {
+        (true, false) => "make the file smaller",
+        (false, _) => "make the run need less",
+        (true, true) => "make the file smaller and the run need less",
+    };
+    let raise = match &command.budget {
+        Some(budget) => format!(
+            "raise the limit of `{}` in `{}`",
+            names.join("`, `"),
+            budget.display()
+        ),
+        None if names.len() == 1 => format!("raise `--max {first}`"),
+        None => format!("raise `--max` of `{}`", names.join("`, `")),
+    };
+    Some(format!("{less}, or {raise}"))
+}
+
+/// Something to measure was asked for, and nothing that runs.
+fn measures_nothing(path: &Path) -> Failure {
+    let message = format!(
+        "`--measured` needs a run: neither the command line nor the baseline `{}` has one",
+        path.display()
+    );
+    Failure::input(message).hint("give `--input`, and `--update-baseline` to make a baseline of it")
+}
+
+/// A path as the user gave it.
+fn name(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// The command that looks at a file with these options.
@@ -390,84 +472,13 @@ fn inspect_command(options: &RunOptions) -> Result<Inspect, Failure> {
     }
 }
 
-/// The options of the baseline, unless others are given.
-fn same_options(baseline: &Baseline, given: &RunOptions) -> Result<RunOptions, BaselineError> {
-    if given.is_empty() || *given == baseline.options {
-        return Ok(baseline.options.clone());
+/// Whether what is asked for is what the baseline was made with.
+fn same_options(baseline: &Baseline, asked: &RunOptions) -> Result<(), BaselineError> {
+    if *asked == baseline.options {
+        return Ok(());
     }
     Err(BaselineError::Options {
         baseline: baseline.options.text(),
-        given: given.text(),
+        given: asked.text(),
     })
-}
-
-/// The baseline at a path; `None` where there is none.
-fn read_baseline(path: &Path) -> Result<Option<Baseline>, Failure> {
-    let text = match read_file(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(path, "baseline", error)),
-    };
-    Baseline::read(&text)
-        .map(Some)
-        .map_err(|error| no_baseline(path, error))
-}
-
-fn read_text(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
-    read_file(path).map_err(|error| unreadable(path, what, error))
-}
-
-/// A whole file; never a device, which may have no end.
-fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let metadata = std::fs::metadata(path)?;
-    if !metadata.is_file() && !metadata.is_dir() {
-        return Err(std::io::Error::other("it is no regular file"));
-    }
-    std::fs::read(path)
-}
-
-/// Whether a file is JSON by its first character, or has none.
-fn may_be_baseline(path: &Path) -> bool {
-    let Ok(text) = read_file(path) else {
-        return false;
-    };
-    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    first.is_none_or(|byte| *byte == b'{')
-}
-
-fn unreadable(path: &Path, what: &str, error: std::io::Error) -> Failure {
-    let error =
-        anyhow::Error::new(error).context(format!("cannot read the {what} `{}`", path.display()));
-    Failure::new(Exit::INPUT, error)
-}
-
-fn no_baseline(path: &Path, error: BaselineError) -> Failure {
-    let hint = error.hint();
-    let error =
-        anyhow::Error::new(error).context(format!("cannot compare with `{}`", path.display()));
-    Failure::new(Exit::INPUT, error).hint(hint)
-}
-
-fn no_budget(path: &Path, error: BudgetError) -> Failure {
-    let hint = error.hint();
-    let error =
-        anyhow::Error::new(error).context(format!("cannot use the budget `{}`", path.display()));
-    let failure = Failure::new(Exit::INPUT, error);
-    match hint {
-        Some(hint) => failure.hint(hint),
-        None => failure,
-    }
-}
-
-/// A file as a budget in this folder names it.
-fn relative(file: &Path, folder: &Path) -> PathBuf {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let folder = if folder.as_os_str().is_empty() {
-        PathBuf::from(".")
-    } else {
-        folder.to_owned()
-    };
-    let (file, folder) = (absolute(file), absolute(&folder));
-    file.strip_prefix(&folder)
-        .map_or(file.clone(), Path::to_owned)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::{Context, Exit, Failure, inspect, table_for};
+use super::{Context, Exit, Failure, inspect, parts, table_for};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{DiffCommand, DiffFormat};
 use crate::diff::{Contents, Diff, Facts, Matching, Opened, ReportError, Values, compare};
@@ -22,9 +22,11 @@ struct Side {
 
 /// Compares two files and says what differs.
 pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Failure> {
-    options.target.check(&[&options.old, &options.new])?;
     let old = read(&options.old, options.hash)?;
     let new = read(&options.new, options.hash)?;
+    for (_, checkpoint) in old.file.iter().chain(&new.file) {
+        options.target.check(&parts(checkpoint))?;
+    }
     let matching = Matching::of(&old.facts, &new.facts);
     let values = if options.values {
         Some(values(&old, &new, &matching, options, context.ui)?)
@@ -32,9 +34,9 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
         None
     };
     let mut diff = Diff::new(&old.facts, &new.facts, &matching, values.as_ref());
-    if options.hash && diff.contents != Contents::Hashes && values.is_none() {
-        let note = "the contents were not compared: a saved report holds hashes only where `--hash` wrote it";
-        diff.notes.push(note.to_owned());
+    if diff.contents == Contents::No {
+        let both_files = old.file.is_some() && new.file.is_some();
+        diff.notes.insert(0, contents_not_compared(both_files));
     }
     let view = DiffView {
         units: options.units,
@@ -57,6 +59,16 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
     } else {
         Exit::OK
     })
+}
+
+/// That contents may differ where nothing else does, and what helps.
+fn contents_not_compared(both_files: bool) -> String {
+    let how = if both_files {
+        "`--hash` or `--values` does that"
+    } else {
+        "a saved report holds no numbers, and hashes only where `--hash` wrote it"
+    };
+    format!("the tensors' contents were not compared: {how}")
 }
 
 /// Why a side must not be loaded, where that is so.

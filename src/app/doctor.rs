@@ -19,11 +19,17 @@ struct Findings {
     engine: Option<String>,
     libtorch_version: Option<String>,
     devices: Vec<DeviceInfo>,
-    /// `ready`, or why there is none.
-    simulated_device: String,
+    simulated_device: SimulatedDevice,
     sandbox: Option<String>,
     problem: Option<String>,
     hint: Option<String>,
+}
+
+/// The simulated CUDA device.
+#[derive(Debug, Serialize)]
+struct SimulatedDevice {
+    /// Why there is none; none where it is ready.
+    unavailable: Option<&'static str>,
 }
 
 /// Nothing is shown while the engine says hello.
@@ -87,7 +93,9 @@ fn findings(
         engine,
         libtorch_version,
         devices,
-        simulated_device: stand_ins::unavailable().unwrap_or("ready").to_owned(),
+        simulated_device: SimulatedDevice {
+            unavailable: stand_ins::unavailable(),
+        },
         sandbox,
         problem: problem.map(|error| {
             let mut text = error.to_string();
@@ -113,11 +121,8 @@ fn table(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
         for device in &findings.devices {
             line(&device.id, &device_text(device))?;
         }
-        let text = match findings.simulated_device.as_str() {
-            "ready" => "ready".to_owned(),
-            reason => format!("not available: {reason}"),
-        };
-        line("cuda-sim", &text)?;
+        let simulated = findings.simulated_device.unavailable;
+        line("cuda-sim", &ready_or(simulated))?;
         line("sandbox", findings.sandbox.as_deref().unwrap_or("none"))?;
     }
     if let Some(problem) = &findings.problem {
@@ -129,11 +134,18 @@ fn table(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn device_text(device: &DeviceInfo) -> String {
-    if let Some(reason) = &device.unavailable {
-        return format!("not available: {reason}");
+fn ready_or(unavailable: Option<&str>) -> String {
+    match unavailable {
+        None => "ready".to_owned(),
+        Some(reason) => format!("not available: {reason}"),
     }
-    let mut text = "ready".to_owned();
+}
+
+fn device_text(device: &DeviceInfo) -> String {
+    let mut text = ready_or(device.unavailable.as_deref());
+    if device.unavailable.is_some() {
+        return text;
+    }
     if let Some(name) = &device.name {
         text.push_str(": ");
         text.push_str(name);

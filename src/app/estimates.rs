@@ -5,11 +5,9 @@ use super::Failure;
 use super::simulated::Pair;
 use crate::checkpoint::Checkpoint;
 use crate::cli::GpuPlan;
-use crate::engine::protocol::{Gap, Mode, NotModelled, OptimizerImpl};
+use crate::engine::protocol::{Gap, Lifetimes, Mode, NotModelled, OptimizerImpl, RunRequest};
 use crate::estimate::cpu_trace::{Card, Converted, as_cuda};
-use crate::estimate::{
-    Basis, Bound, EagerPeak, Estimate, OptimizerState, Question, RuleOfThumb, Training,
-};
+use crate::estimate::{Basis, Estimate, OptimizerState, Question, RuleOfThumb, Training};
 use crate::simulate::{AllocConf, DeviceLimits};
 use crate::trace::Trace;
 use crate::trace::memory::MemoryTimeline;
@@ -18,6 +16,11 @@ use crate::trace::memory::MemoryTimeline;
 pub(super) const AS_PYTHON: &str =
     "values live as long as the variables of an eager Python module would hold them";
 
+/// What a run takes for granted of how long its values live; nothing where TorchScript's interpreter decides it.
+fn as_python(lifetimes: Lifetimes) -> Option<String> {
+    (lifetimes == Lifetimes::Python).then(|| AS_PYTHON.to_owned())
+}
+
 /// What a CPU's run takes for granted.
 pub(super) const FROM_CPU: &str =
     "made from the CPU's run: rules stand for what CUDA's kernels do differently";
@@ -25,12 +28,25 @@ pub(super) const FROM_CPU: &str =
 /// The estimate from a run on the simulated device.
 pub(super) fn from_simulated(
     checkpoint: &Checkpoint,
-    mode: &Mode,
+    request: &RunRequest,
     gpu: &GpuPlan,
     pair: &Pair,
 ) -> Result<Estimate, Failure> {
     let simulated = &pair.simulated;
     let memory = MemoryTimeline::of(&simulated.trace);
+    let mut assumptions = vec![assumption(&request.mode)];
+    assumptions.extend(as_python(request.lifetimes));
+    let eager = match &pair.eager {
+        None => None,
+        Some(Ok(eager)) => Some(MemoryTimeline::of(&eager.trace)),
+        Some(Err(failure)) => {
+            assumptions.push(format!(
+                "the peak of an eager Python module is not known: {}",
+                failure.one_line()
+            ));
+            None
+        }
+    };
     let done = simulated.answer.iter();
     let question = Question {
         not_modelled_functions: done
@@ -42,32 +58,19 @@ pub(super) fn from_simulated(
             .iter()
             .flat_map(|answer| answer.done.reads.clone())
             .collect(),
-        assumptions: vec![assumption(mode)],
-        ..question(checkpoint, Some(&simulated.trace), mode, gpu)?
+        assumptions,
+        eager: eager.as_ref(),
+        ..question(checkpoint, Some(&simulated.trace), &request.mode, gpu)?
     };
-    let mut estimate = Estimate::of_run(Basis::CudaSim, &simulated.trace, &memory, &question);
-    match &pair.eager {
-        None => estimate.assumptions.push(AS_PYTHON.to_owned()),
-        Some(Ok(eager)) => {
-            let memory = MemoryTimeline::of(&eager.trace);
-            estimate.eager = Some(EagerPeak::of(&memory, &question));
-        }
-        Some(Err(failure)) => estimate.assumptions.push(format!(
-            "the peak of an eager Python module is not known: {}",
-            failure.one_line()
-        )),
-    }
-    if gpu.bound == Bound::Safe {
-        estimate.make_safe(&simulated.trace, &question);
-    }
-    Ok(estimate)
+    let trace = &simulated.trace;
+    Ok(Estimate::of_run(Basis::CudaSim, trace, &memory, &question))
 }
 
 /// The estimate from a run on the CPU, and what that run becomes on a CUDA device. A model that does not fit the
 /// card's capacity is put through the allocator again with that capacity, which empties its cache before it gives up.
 pub(super) fn from_cpu(
     checkpoint: &Checkpoint,
-    mode: &Mode,
+    request: &RunRequest,
     gpu: &GpuPlan,
     trace: &Trace,
 ) -> Result<(Estimate, Converted), Failure> {
@@ -82,19 +85,18 @@ pub(super) fn from_cpu(
             memory = MemoryTimeline::of(&converted.trace);
         }
     }
+    let mut assumptions = vec![assumption(&request.mode), FROM_CPU.to_owned()];
+    assumptions.extend(as_python(request.lifetimes));
     let without_rule = converted.without_rule.iter();
     let question = Question {
         ops_without_rule: without_rule.clone().map(|(_, count)| count).sum(),
         not_modelled_functions: without_rule
             .map(|(name, count)| format!("{name} ({count} calls): its memory on CUDA has no rule"))
             .collect(),
-        assumptions: vec![assumption(mode), FROM_CPU.to_owned()],
-        ..question(checkpoint, Some(trace), mode, gpu)?
+        assumptions,
+        ..question(checkpoint, Some(trace), &request.mode, gpu)?
     };
-    let mut estimate = Estimate::of_run(Basis::CpuTrace, &converted.trace, &memory, &question);
-    if gpu.bound == Bound::Safe {
-        estimate.make_safe(&converted.trace, &question);
-    }
+    let estimate = Estimate::of_run(Basis::CpuTrace, &converted.trace, &memory, &question);
     Ok((estimate, converted))
 }
 
@@ -160,6 +162,8 @@ fn question<'a>(
         profile: Some(gpu.profile),
         capacity_bytes: gpu.capacity_bytes(),
         conf: conf(gpu)?,
+        bound: gpu.bound,
+        eager: None,
         rule_of_thumb: RuleOfThumb::of(checkpoint, trace, copies),
         not_modelled_functions: Vec::new(),
         ops_without_rule: 0,

@@ -80,6 +80,12 @@ impl Failure {
         }
     }
 
+    /// Whether it is not about one file among several: Ctrl-C, or a report that would replace what is read.
+    pub(super) fn ends_all(&self) -> bool {
+        let output = self.error.downcast_ref::<OutputError>();
+        self.exit == Exit::INTERRUPTED || matches!(output, Some(OutputError::Input(_)))
+    }
+
     /// What went wrong with its causes, on one line.
     pub(super) fn one_line(&self) -> String {
         format!("{:#}", self.error)
@@ -127,6 +133,10 @@ impl From<EngineError> for Failure {
 
 impl From<OutputError> for Failure {
     fn from(error: OutputError) -> Self {
-        Failure::new(Exit::INPUT, error)
+        let hint = error.hint();
+        Failure {
+            hint,
+            ..Failure::new(Exit::INPUT, error)
+        }
     }
 }

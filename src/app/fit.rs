@@ -22,7 +22,6 @@ const MAX_RUNS: usize = 40;
 
 /// Finds the largest batch and reports it.
 pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
-    options.target.check(&[&options.file])?;
     if !options.inputs.iter().any(BatchArgument::has_batch) {
         return Err(
             Failure::input("no input has the dimension `B`, the batch to find".to_owned())

@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::path::Path;
 
 use super::inspect::{distrust, incomplete};
-use super::{Context, Exit, Failure, table_for};
+use super::{Context, Exit, Failure, parts, spare, table_for};
 use crate::cli::{Inspect, ReportFormat};
 use crate::format::{self, Members, ReadOptions};
 use crate::report::summary::{FolderSummary, SummaryRow};
@@ -32,7 +32,16 @@ pub(super) fn summarize(
         let message = format!("`{path}` is a folder of several checkpoints: {why}");
         return Err(Failure::input(message).hint("name one"));
     }
+    let paths: Vec<&Path> = members
+        .checkpoints
+        .iter()
+        .map(|one| one.path.as_path())
+        .collect();
+    show.target.check(&paths)?;
     let (mut rows, mut failures) = read(&members, inspect, context);
+    if let Some(index) = failures.iter().position(Failure::ends_all) {
+        return Err(failures.swap_remove(index));
+    }
     for (name, why) in members.refused {
         let shown = path.join(&name).display().to_string();
         failures.push(Failure::input(format!("cannot read `{shown}`: {why}")));
@@ -84,6 +93,8 @@ fn read(
         progress.stage("reading checkpoints", done as u64, Some(total));
         match format::read(&member.path, &ReadOptions::default()) {
             Ok(checkpoint) => {
+                let spared = spare(&inspect.writes(), &parts(&checkpoint));
+                failures.extend(spared.err().map(Failure::from));
                 failures.extend(distrust(&member.path, &checkpoint, inspect.trust));
                 failures.extend(incomplete(&member.path, &checkpoint));
                 rows.push(SummaryRow::of(member.name.clone(), &checkpoint));

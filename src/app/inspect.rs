@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
-use super::{Context, Exit, Failure, estimates, folder, save, simulated, table_for};
+use super::{Context, Exit, Failure, estimates, folder, parts, save, simulated, spare, table_for};
 use crate::checkpoint::{Checkpoint, Finding, Severity, Verdict};
 use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
 use crate::diff::Facts;
@@ -57,7 +57,6 @@ pub(super) fn examine(
 
 /// Looks at every file; a file that fails is reported and the others go on.
 pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Failure> {
-    inspect.show.target.check(&inspect.files)?;
     save::check(&inspect.save, &inspect.files)?;
     if let Some(several) = folder::sole(inspect)? {
         return folder::summarize(several, inspect, context);
@@ -78,7 +77,7 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
                 }
                 looked.push(one);
             }
-            Err(failure) if failure.exit == Exit::INTERRUPTED => return Err(failure),
+            Err(failure) if failure.ends_all() => return Err(failure),
             Err(failure) => {
                 worst = worst.max(failure.exit);
                 failure.show(&context.ui);
@@ -115,6 +114,7 @@ fn look<'a>(
         format::read(path, &ReadOptions::default())
     };
     let checkpoint = checkpoint.map_err(|error| Failure::unreadable(path, error))?;
+    spare(&inspect.writes(), &parts(&checkpoint))?;
     let signature = match &inspect.signature {
         Some(method) => Some(run::signature(path, &checkpoint, method)?),
         None => None,

@@ -22,15 +22,17 @@ mod simulated;
 mod validate;
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 
 pub use exit::{Exit, Failure};
 
+use crate::checkpoint::Checkpoint;
 use crate::cli::{Cli, Command, EngineLimits};
 use crate::engine::{DEFAULT_TIMEOUT, EngineOptions, PROGRAM_VARIABLE, default_memory_bytes};
 use crate::report::Table;
-use crate::ui::{Target, Ui};
+use crate::ui::{OutputError, Target, Ui};
 use interrupt::Interrupt;
 
 /// What every command has at hand.
@@ -86,6 +88,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
+    let writes = command.writes();
+    spare(&writes, &command.reads())?;
+    once(&writes)?;
     match command {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
         Command::Fit(options) => fit::fit(&options, context),
@@ -97,6 +102,28 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Completions(shell) => completions(shell),
         Command::Man(folder) => man::man(folder.as_deref()),
     }
+}
+
+/// Checks that files can be written to and are none of those that are read, before any work is done for them.
+fn spare<P: AsRef<Path>>(writes: &[Target], reads: &[P]) -> Result<(), OutputError> {
+    writes.iter().try_for_each(|target| target.check(reads))
+}
+
+/// Refuses two outputs in one file.
+fn once(writes: &[Target]) -> Result<(), OutputError> {
+    for (index, target) in writes.iter().enumerate() {
+        let mut others = writes.iter().skip(index + 1);
+        if let Some(path) = others.find_map(|other| target.same_file(other)) {
+            return Err(OutputError::Twice(path.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The files of a checkpoint that is several, which only reading it tells.
+fn parts(checkpoint: &Checkpoint) -> Vec<&Path> {
+    let files = checkpoint.files().iter();
+    files.map(|file| file.path.as_path()).collect()
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {

@@ -12,7 +12,6 @@ use crate::source::Source;
 
 /// Replays a recording and says what it shows.
 pub(super) fn replay(options: &Replay) -> Result<Exit, Failure> {
-    options.target.check(&[&options.file])?;
     let (recording, bytes, format) = read(&options.file)?;
     let asked = ReplayOptions {
         alloc_conf: options.alloc_conf.clone(),

@@ -342,7 +342,7 @@ fn both(
     };
     match simulated {
         Ok(pair) => {
-            let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &pair)?;
+            let estimate = estimates::from_simulated(checkpoint, request, gpu, &pair)?;
             let simulated = pair.simulated;
             // A real GPU's own trace says more than the simulated one's.
             let real = matches!(request.device, Device::Cuda(_));
@@ -402,7 +402,7 @@ fn from_cpu(
     ran: Ran,
     why: Option<Finding>,
 ) -> Result<Outcome, Failure> {
-    let (estimate, converted) = estimates::from_cpu(checkpoint, &request.mode, gpu, &ran.trace)?;
+    let (estimate, converted) = estimates::from_cpu(checkpoint, request, gpu, &ran.trace)?;
     let fits = estimate.fits != Some(false) && converted.out_of_memory.is_none();
     let failure = save::write(&inspect.save, &converted.trace)
         .err()
@@ -438,7 +438,7 @@ fn alone(
         &mut show,
         interrupted,
     )?;
-    let estimate = estimates::from_simulated(checkpoint, &request.mode, gpu, &pair)?;
+    let estimate = estimates::from_simulated(checkpoint, request, gpu, &pair)?;
     let simulated = pair.simulated;
     let failure = save::write(&inspect.save, &simulated.trace)
         .err()

@@ -29,9 +29,6 @@ const PLANTED_WORKSPACE: &str = "INSPECT_TEST_CONV_WORKSPACE_BYTES";
 
 /// Compares and reports.
 pub(super) fn validate(options: &Validate, context: &Context) -> Result<Exit, Failure> {
-    let files = std::slice::from_ref(&options.file);
-    options.target.check(files)?;
-    save::check(&options.save, files)?;
     let checkpoint = format::read(&options.file, &ReadOptions::default())
         .map_err(|error| Failure::unreadable(&options.file, error))?;
     let request = run::request(&options.file, &checkpoint, &options.run, options.trust)?;

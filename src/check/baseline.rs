@@ -102,6 +102,14 @@ pub enum BaselineError {
         /// What it says.
         found: u64,
     },
+    /// A number that nobody counts, so that nothing would be compared with it.
+    #[error("it has the metric `{name}`, which does not exist")]
+    Metric {
+        /// The key.
+        name: String,
+        /// The one that is spelled most like it.
+        similar: Option<String>,
+    },
     /// Other options.
     #[error("the baseline was made with {baseline}, this check asks for {given}")]
     Options {
@@ -125,18 +133,24 @@ pub enum BaselineError {
 impl BaselineError {
     /// What the user can do about it.
     #[must_use]
-    pub fn hint(&self) -> &'static str {
-        match self {
-            BaselineError::Format(_) | BaselineError::Other(_) | BaselineError::Version { .. } => {
-                "`--update-baseline` writes it anew"
-            }
+    pub fn hint(&self) -> String {
+        let text = match self {
+            BaselineError::Metric {
+                similar: Some(similar),
+                ..
+            } => return format!("did you mean `{similar}`? `--update-baseline` writes it anew"),
+            BaselineError::Format(_)
+            | BaselineError::Other(_)
+            | BaselineError::Version { .. }
+            | BaselineError::Metric { .. } => "`--update-baseline` writes it anew",
             BaselineError::Options { .. } => {
                 "leave the options out to repeat the baseline's run, or add `--update-baseline`"
             }
             BaselineError::Conditions { .. } => {
                 "this is no regression of the model: `--update-baseline` makes a baseline of this run"
             }
-        }
+        };
+        text.to_owned()
     }
 }
 
@@ -198,6 +212,17 @@ impl Baseline {
             tensors: tensors(facts, depth),
             modules: modules(facts),
             options,
+        }
+    }
+
+    /// Whether each of its numbers is one that is counted: somebody may have written it by hand.
+    pub fn has_known_metrics(&self) -> Result<(), BaselineError> {
+        match self.metrics.keys().find(|name| !metrics::exists(name)) {
+            None => Ok(()),
+            Some(name) => Err(BaselineError::Metric {
+                name: name.clone(),
+                similar: metrics::similar(name),
+            }),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::diff::metrics::{self, CATALOGUE, Unit};
+use crate::diff::metrics::{self, CATALOGUE, Parts, Unit};
 use crate::units::ByteSize;
 
 /// How far a number may go.
@@ -160,8 +160,7 @@ impl Limit {
                 name: name.to_owned(),
             });
         };
-        let parts = kind.about.contains("also by");
-        if !part.is_empty() && !parts {
+        if !part.is_empty() && kind.parts == Parts::None {
             return Err(LimitError::Part {
                 name: kind.name,
                 part: part.to_owned(),

@@ -77,6 +77,9 @@ pub struct Check {
     /// Whether somebody gave it a limit of its own.
     #[serde(skip)]
     pub own_limit: bool,
+    /// Whether its limit is the same whatever the baseline says.
+    #[serde(skip)]
+    pub absolute: bool,
 }
 
 impl Check {
@@ -103,6 +106,40 @@ pub struct Rules {
     pub strict: bool,
 }
 
+/// Why a file fails although none of its numbers and findings does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// `--strict`: what the baseline says is not so any more, if only for the better.
+    OutdatedBaseline,
+    /// `--strict`: nothing limits it.
+    NoBudget,
+    /// Nobody should load it.
+    Dangerous,
+}
+
+impl Reason {
+    /// The name in reports.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::OutdatedBaseline => "outdated-baseline",
+            Reason::NoBudget => "no-budget",
+            Reason::Dangerous => "dangerous",
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Reason::OutdatedBaseline => "the baseline is out of date (`--strict`)",
+            Reason::NoBudget => "it has no budget (`--strict`)",
+            Reason::Dangerous => "it is dangerous to load",
+        }
+    }
+}
+
 /// What came of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileCheck {
@@ -112,6 +149,8 @@ pub struct FileCheck {
     pub against: Option<String>,
     /// `pass` or `fail`.
     pub verdict: Verdict,
+    /// Why it fails besides what its numbers and findings say.
+    pub reasons: Vec<Reason>,
     /// How many numbers were checked.
     pub checked: u64,
     /// How it was run, as arguments.
@@ -120,6 +159,8 @@ pub struct FileCheck {
     pub notes: Vec<String>,
     /// Why it could not be checked at all; none where it was.
     pub error: Option<String>,
+    /// Why there is nothing to check it for; none where there is.
+    pub skipped: Option<String>,
     /// Every number.
     #[serde(skip)]
     pub checks: Vec<Check>,
@@ -200,6 +241,7 @@ pub fn check(
         || (subject.baseline.is_some() && checks.iter().any(|check| check.rule == NOT_IN_BASELINE));
     let failed = checks.iter().any(|check| check.verdict == Verdict::Fail)
         || findings.iter().any(|finding| finding.denied);
+    let strictly = outdated && rules.strict;
     let mut notes = Vec::new();
     if outdated {
         notes.push("the baseline is out of date: `--update-baseline` writes it anew".to_owned());
@@ -210,15 +252,20 @@ pub fn check(
     Ok(FileCheck {
         file: subject.facts.file.path.clone(),
         against: subject.against.map(str::to_owned),
-        verdict: if failed || (outdated && rules.strict) {
+        verdict: if failed || strictly {
             Verdict::Fail
         } else {
             Verdict::Pass
         },
+        reasons: strictly
+            .then_some(Reason::OutdatedBaseline)
+            .into_iter()
+            .collect(),
         checked: checks.len() as u64,
         options: subject.options.arguments(),
         notes,
         error: None,
+        skipped: None,
         checks,
         findings,
     })
@@ -229,16 +276,45 @@ impl FileCheck {
     #[must_use]
     pub fn not_checked(file: String, against: Option<String>, error: String) -> FileCheck {
         FileCheck {
+            verdict: Verdict::Fail,
+            error: Some(error),
+            ..FileCheck::nothing(file, against)
+        }
+    }
+
+    /// A file that no budget is for: there is nothing to say against it, unless everything has to be said for.
+    #[must_use]
+    pub fn without_budget(file: String, budgets: &str, strict: bool) -> FileCheck {
+        let mut checked = FileCheck {
+            skipped: Some(format!("no budget in `{budgets}` is for it")),
+            ..FileCheck::nothing(file, None)
+        };
+        if strict {
+            checked.fail(Reason::NoBudget);
+        }
+        checked
+    }
+
+    fn nothing(file: String, against: Option<String>) -> FileCheck {
+        FileCheck {
             file,
             against,
-            verdict: Verdict::Fail,
+            verdict: Verdict::Pass,
+            reasons: Vec::new(),
             checked: 0,
             options: Vec::new(),
             notes: Vec::new(),
-            error: Some(error),
+            error: None,
+            skipped: None,
             checks: Vec::new(),
             findings: Vec::new(),
         }
+    }
+
+    /// It fails, whatever its numbers are.
+    pub fn fail(&mut self, reason: Reason) {
+        self.verdict = Verdict::Fail;
+        self.reasons.push(reason);
     }
 }
 
@@ -350,7 +426,7 @@ fn row(
     }
     let highest = bounds
         .iter()
-        .filter_map(|(bound, text)| Some((bound.highest(baseline)?, text)))
+        .filter_map(|(bound, text)| Some((bound.highest(baseline)?, (*bound, text))))
         .min_by_key(|(limit, _)| *limit);
     let lowest = bounds
         .iter()
@@ -363,7 +439,7 @@ fn row(
                 .first()
                 .map_or(String::new(), |(_, text)| text.clone())
         },
-        |(_, text)| text.clone(),
+        |(_, (_, text))| text.clone(),
     );
     let mut why = Vec::new();
     let verdict = match (current, highest) {
@@ -387,6 +463,7 @@ fn row(
         _ => Verdict::Pass,
     };
     Some(Check {
+        absolute: highest.is_some_and(|(_, (bound, _))| matches!(bound, Bound::Absolute(_))),
         own_limit: rules.limits.iter().any(|limit| limit.metric == metric.name),
         file: subject.facts.file.path.clone(),
         metric: metric.name.clone(),

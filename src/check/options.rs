@@ -1,5 +1,7 @@
 //! The options of a run as a baseline and a budget keep them.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// What is run, and how; only what is not the default is there, so that equal runs have equal options.
@@ -77,18 +79,38 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl RunOptions {
-    /// Whether nothing but the file is looked at.
+    /// What is run beside a baseline of `known`: that run again, where nothing asks for another. `--measured` is no run
+    /// of its own, so the baseline's is measured.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == RunOptions::default()
+    pub fn or_again(&self, known: &RunOptions) -> RunOptions {
+        let no_run = RunOptions {
+            measured: self.measured,
+            ..RunOptions::default()
+        };
+        if *self != no_run {
+            return self.clone();
+        }
+        RunOptions {
+            measured: self.measured || known.measured,
+            ..known.clone()
+        }
+    }
+
+    /// Whether something is measured, and there is nothing to measure it of.
+    #[must_use]
+    pub fn measures_nothing(&self) -> bool {
+        self.measured && self.input.is_empty() && self.inputs.is_none()
+    }
+
+    /// The files that it reads besides the checkpoint.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.inputs.iter().chain(&self.weights).map(Path::new)
     }
 
     /// The first of its files that is not relative: it means nothing on another machine.
     #[must_use]
-    pub fn absolute_path(&self) -> Option<&str> {
-        let paths = self.inputs.iter().chain(&self.weights);
-        let mut paths = paths.map(String::as_str);
-        paths.find(|path| std::path::Path::new(path).is_absolute())
+    pub fn absolute_path(&self) -> Option<&Path> {
+        self.files().find(|path| path.is_absolute())
     }
 
     /// The arguments of `inspect FILE` that mean the same; `--measured` is none of them.
@@ -166,5 +188,20 @@ mod tests {
             ]
         );
         assert!(serde_json::from_str::<RunOptions>(r#"{"speed":1}"#).is_err());
+    }
+
+    #[test]
+    fn measuring_is_no_run_of_its_own() {
+        let of = |text: &str| serde_json::from_str::<RunOptions>(text).unwrap();
+        let known = of(r#"{"input":["1x3"],"train":true}"#);
+        let (nothing, measured) = (of("{}"), of(r#"{"measured":true}"#));
+        assert_eq!(nothing.or_again(&known), known);
+        let both = of(r#"{"input":["1x3"],"train":true,"measured":true}"#);
+        assert_eq!(measured.or_again(&known), both);
+        assert_eq!(measured.or_again(&both), both);
+        assert_eq!(nothing.or_again(&both), both);
+        let other = of(r#"{"input":["2x3"],"measured":true}"#);
+        assert_eq!(other.or_again(&known), other);
+        assert!(measured.measures_nothing() && !both.measures_nothing());
     }
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 
-use super::raw::{GpuArgs, LimitArgs, OutputArgs, RunArgs, SimArgs, SpecArgs, UnitsArg};
-use super::resolve::{EngineLimits, count, target, units};
+use super::raw::{GpuArgs, LimitArgs, ReportArgs, RunArgs, SimArgs, SpecArgs};
+use super::resolve::{EngineLimits, count};
 use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
 use crate::diff::metrics::CATALOGUE;
 use crate::engine::protocol::{Argument, Device, InputValue, Lifetimes};
@@ -36,11 +36,8 @@ pub(super) struct DiffArgs {
     /// Exit with 1 where anything differs.
     #[arg(long)]
     exit_code: bool,
-    /// The report's format.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    format: DiffFormat,
     #[command(flatten)]
-    output: OutputArgs,
+    report: ReportArgs<DiffFormat>,
     /// Levels of the tree of modules [default: as many as fit a screen].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
@@ -57,6 +54,7 @@ pub(super) struct DiffArgs {
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true),
+    group = ArgGroup::new("any_run").args(["inputs", "inputs_file", "baseline"]).multiple(true),
     group = ArgGroup::new("gate").args(["baseline", "budget", "max", "deny"]).required(true).multiple(true),
     override_usage = "inspect check <FILE> --baseline <FILE> [OPTIONS]\n       \
                       inspect check --budget <FILE> [FILE]... [OPTIONS]\n       \
@@ -80,28 +78,8 @@ pub(super) struct CheckArgs {
     sim: SimArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    /// The report's format.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        default_value = "table",
-        help_heading = "What to show"
-    )]
-    format: CheckFormat,
-    /// Write the report to this file; `-` is stdout.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
-          help_heading = "What to show")]
-    output: Option<PathBuf>,
-    /// Sizes in KiB, MiB, ... (iec), kB, MB, ... (si), or exact.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "UNITS",
-        default_value = "iec",
-        help_heading = "What to show"
-    )]
-    units: UnitsArg,
+    #[command(flatten, next_help_heading = "What to show")]
+    report: ReportArgs<CheckFormat>,
     /// Also what is as it was.
     #[arg(long, help_heading = "What to show")]
     all: bool,
@@ -151,7 +129,7 @@ struct GateArgs {
     #[arg(long)]
     strict: bool,
     /// Also check what was measured, 5% more allowed.
-    #[arg(long, requires = "any_input")]
+    #[arg(long, requires = "any_run")]
     measured: bool,
 }
 
@@ -253,14 +231,14 @@ pub struct CheckCommand {
 
 impl DiffArgs {
     pub(super) fn resolve(self) -> DiffCommand {
-        let (target, units) = self.output.resolve();
+        let (format, target, units) = self.report.resolve();
         DiffCommand {
             old: self.old,
             new: self.new,
             values: self.values,
             hash: self.hash,
             exit_code: self.exit_code,
-            format: self.format,
+            format,
             target,
             units,
             depth: self.depth.map(count),
@@ -273,6 +251,7 @@ impl DiffArgs {
 impl CheckArgs {
     pub(super) fn resolve(self) -> CheckCommand {
         let options = self.options();
+        let (format, target, units) = self.report.resolve();
         CheckCommand {
             files: self.files,
             baseline: self.gate.baseline,
@@ -285,9 +264,9 @@ impl CheckArgs {
             options,
             engine: self.limits.resolve(),
             trust: self.limits.trust,
-            format: self.format,
-            target: target(self.output),
-            units: units(self.units),
+            format,
+            target,
+            units,
             all: self.all,
         }
     }

@@ -3,6 +3,7 @@
 //! Two levels: clap fills the raw structs, [`Cli::resolve`] turns them into values that the rest of the program can
 //! use without asking again. Nothing here opens a file or prints.
 
+mod files;
 mod gate;
 mod input;
 mod raw;

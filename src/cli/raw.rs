@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
-use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueHint};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use regex::Regex;
 
@@ -95,17 +95,17 @@ pub(super) struct ReplayArgs {
     /// Only the N largest groups of live memory.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) top: Option<u32>,
-    /// The report's format.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    pub(super) format: ReplayFormat,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) report: ReportArgs<ReplayFormat>,
 }
 
-/// Where a report goes, and how it writes sizes.
+/// The format of a report, where it goes, and how it writes sizes.
 #[derive(Debug, Args)]
 #[group(skip)]
-pub(super) struct OutputArgs {
+pub(super) struct ReportArgs<F: ValueEnum + Send + Sync + 'static> {
+    /// The report's format.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(super) format: F,
     /// Write the report to this file; `-` is stdout.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
@@ -171,11 +171,8 @@ pub(super) struct FitArgs {
     pub(super) gpu: GpuArgs,
     #[command(flatten)]
     pub(super) limits: LimitArgs,
-    /// The report's format.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    pub(super) format: ReplayFormat,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) report: ReportArgs<ReplayFormat>,
 }
 
 /// What the model is called with, and where.
@@ -269,7 +266,13 @@ pub(super) struct RunArgs {
     pub(super) weights: Option<PathBuf>,
     /// How long values live: until their last use, as TorchScript runs them, or
     /// as long as an eager Python module's variables hold them.
-    #[arg(long, value_enum, value_name = "KIND", default_value = "torchscript")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND",
+        default_value = "torchscript",
+        requires = "any_input"
+    )]
     pub(super) lifetimes: Lifetimes,
 }
 
@@ -344,11 +347,8 @@ pub(super) struct LimitArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "What to show")]
 pub(super) struct ShowArgs {
-    /// The report's format.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    pub(super) format: ReportFormat,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(super) report: ReportArgs<ReportFormat>,
     /// Levels of the tree [default: as many as fit a screen or two].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) depth: Option<u32>,

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use regex::Regex;
 
 use super::gate::{CheckCommand, DiffCommand};
 use super::input::BatchArgument;
 use super::raw::{
-    Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, OutputArgs, RawCommand, ReplayArgs,
+    Cli, FitArgs, GpuArgs, InputArgs, InspectArgs, LimitArgs, RawCommand, ReplayArgs, ReportArgs,
     RunArgs, ShowArgs, SpecArgs, UnitsArg,
 };
 use super::validate::Validate;
@@ -439,7 +440,7 @@ impl RunArgs {
 
 impl FitArgs {
     fn resolve(self) -> Fit {
-        let (target, units) = self.output.resolve();
+        let (format, target, units) = self.report.resolve();
         Fit {
             file: self.file,
             inputs: self.inputs,
@@ -449,7 +450,7 @@ impl FitArgs {
             gpu: self.gpu.resolve(),
             limits: self.limits.resolve(),
             trust: self.limits.trust,
-            format: self.format,
+            format,
             target,
             units,
         }
@@ -458,14 +459,14 @@ impl FitArgs {
 
 impl ReplayArgs {
     fn resolve(self) -> Replay {
-        let (target, units) = self.output.resolve();
+        let (format, target, units) = self.report.resolve();
         Replay {
             file: self.file,
             memory_bytes: self.memory.map(|size| size.0),
             alloc_conf: self.alloc_conf,
             smallest: self.smallest,
             top: self.top.map(count),
-            format: self.format,
+            format,
             target,
             units,
         }
@@ -484,25 +485,22 @@ pub(super) fn target(output: Option<PathBuf>) -> Target {
     }
 }
 
-pub(super) fn units(units: UnitsArg) -> Units {
-    match units {
-        UnitsArg::Iec => Units::Iec,
-        UnitsArg::Si => Units::Si,
-        UnitsArg::Bytes => Units::Bytes,
-    }
-}
-
-impl OutputArgs {
-    pub(super) fn resolve(self) -> (Target, Units) {
-        (target(self.output), units(self.units))
+impl<F: ValueEnum + Send + Sync> ReportArgs<F> {
+    pub(super) fn resolve(self) -> (F, Target, Units) {
+        let units = match self.units {
+            UnitsArg::Iec => Units::Iec,
+            UnitsArg::Si => Units::Si,
+            UnitsArg::Bytes => Units::Bytes,
+        };
+        (self.format, target(self.output), units)
     }
 }
 
 impl ShowArgs {
     fn resolve(self) -> Show {
-        let (target, units) = self.output.resolve();
+        let (format, target, units) = self.report.resolve();
         Show {
-            format: self.format,
+            format,
             target,
             units,
             depth: self.depth.map(count),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 
-use super::raw::{GpuArgs, LimitArgs, OutputArgs, RunArgs, SpecArgs};
+use super::raw::{GpuArgs, LimitArgs, ReportArgs, RunArgs, SpecArgs};
 use super::resolve::{EngineLimits, GpuPlan, ReplayFormat, RunPlan, Save, target};
 use crate::check::Tolerance;
 use crate::ui::Target;
@@ -44,11 +44,8 @@ pub(super) struct ValidateArgs {
     gpu: GpuArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    /// The report's format.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "table")]
-    format: ReplayFormat,
     #[command(flatten)]
-    output: OutputArgs,
+    report: ReportArgs<ReplayFormat>,
 }
 
 /// `inspect validate FILE`.
@@ -82,7 +79,7 @@ impl ValidateArgs {
     pub(super) fn resolve(self) -> Validate {
         let device = self.inputs.device;
         let save = |path: Option<PathBuf>| path.map(|path| target(Some(path)));
-        let (target, units) = self.output.resolve();
+        let (format, target, units) = self.report.resolve();
         Validate {
             file: self.file,
             run: self.run.resolve(self.inputs.resolve(), device),
@@ -95,7 +92,7 @@ impl ValidateArgs {
             gpu: self.gpu.resolve(),
             limits: self.limits.resolve(),
             trust: self.limits.trust,
-            format: self.format,
+            format,
             target,
             units,
         }

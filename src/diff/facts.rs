@@ -24,7 +24,7 @@ pub struct Facts {
     #[serde(default)]
     pub numpy_arrays: Vec<NumpyFacts>,
     /// Its sums.
-    pub totals: TotalsFacts,
+    pub totals: Sums,
     /// Whether it is safe to load.
     pub security: SecurityFacts,
     /// What else is noteworthy.
@@ -108,9 +108,9 @@ pub struct NumpyFacts {
     pub bytes: u64,
 }
 
-/// The sums that do not follow from the tensors alone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub struct TotalsFacts {
+/// The sums of a file, as the report writes them and as they are read back: groups of them are left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
     /// Tensors (names).
     pub tensors: u64,
     /// Their elements.
@@ -123,7 +123,7 @@ pub struct TotalsFacts {
     pub shared_bytes: u64,
     /// In storages, but reached by no tensor.
     pub slack_bytes: u64,
-    /// The file without its storages.
+    /// The file without the storages in it.
     pub overhead_bytes: u64,
 }
 
@@ -487,7 +487,7 @@ impl Facts {
             tensors,
             storages: Vec::new(),
             numpy_arrays: Vec::new(),
-            totals: TotalsFacts::default(),
+            totals: Sums::default(),
             security: SecurityFacts {
                 verdict: String::new(),
                 unexpected_globals: Vec::new(),

@@ -6,6 +6,9 @@
 use super::facts::{
     EstimateFacts, Facts, FunctionFacts, ModuleFacts, PhaseFacts, RunFacts, ShapeFacts,
 };
+use crate::tensor::DType;
+use crate::text::nearest;
+use crate::trace::PhaseName;
 
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,66 @@ pub enum Needs {
     Measured,
 }
 
+/// What a number has parts by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    /// It has none.
+    None,
+    /// The dtype: `float16`.
+    DTypes,
+    /// The phase of the run, and the step of a training: `forward`, `backward.2`.
+    Phases,
+}
+
+impl Parts {
+    /// A dtype that the file does not say.
+    const UNKNOWN: &str = "unknown";
+
+    const PHASES: [PhaseName; 5] = [
+        PhaseName::Load,
+        PhaseName::Inputs,
+        PhaseName::Forward,
+        PhaseName::Backward,
+        PhaseName::Optimizer,
+    ];
+
+    /// Whether there can be such a part.
+    #[must_use]
+    pub fn has(self, part: &str) -> bool {
+        match self {
+            Parts::None => false,
+            Parts::DTypes => part == Parts::UNKNOWN || DType::from_name(part).is_some(),
+            Parts::Phases => {
+                let (phase, step) = match part.split_once('.') {
+                    Some((phase, step)) => (phase, Some(step)),
+                    None => (part, None),
+                };
+                let number = |step: &str| step.parse::<u32>().is_ok_and(|step| step > 0);
+                Parts::PHASES.iter().any(|one| one.name() == phase) && step.is_none_or(number)
+            }
+        }
+    }
+
+    /// The part that is spelled most like this one.
+    fn nearest(self, part: &str) -> Option<String> {
+        match self {
+            Parts::None => None,
+            Parts::DTypes => {
+                nearest(part, DType::ALL.iter().map(|dtype| dtype.name())).map(str::to_owned)
+            }
+            Parts::Phases => {
+                let (phase, step) = part.split_once('.').unwrap_or((part, ""));
+                let phase = nearest(phase, Parts::PHASES.iter().map(|phase| phase.name()))?;
+                Some(match step {
+                    "" => phase.to_owned(),
+                    step => format!("{phase}.{step}"),
+                })
+                .filter(|part| self.has(part))
+            }
+        }
+    }
+}
+
 /// A kind of number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
@@ -42,6 +105,8 @@ pub struct Kind {
     pub needs: Needs,
     /// What it is, in a few words.
     pub about: &'static str,
+    /// What it has parts by.
+    pub parts: Parts,
 }
 
 const fn kind(name: &'static str, unit: Unit, needs: Needs, about: &'static str) -> Kind {
@@ -50,6 +115,13 @@ const fn kind(name: &'static str, unit: Unit, needs: Needs, about: &'static str)
         unit,
         needs,
         about,
+        parts: Parts::None,
+    }
+}
+
+impl Kind {
+    const fn by(self, parts: Parts) -> Kind {
+        Kind { parts, ..self }
     }
 }
 
@@ -74,7 +146,8 @@ pub const CATALOGUE: [Kind; 21] = [
         Unit::Count,
         Needs::File,
         "elements of parameters, also by dtype",
-    ),
+    )
+    .by(Parts::DTypes),
     kind("parameter_bytes", Unit::Bytes, Needs::File, "parameters"),
     kind("buffer_bytes", Unit::Bytes, Needs::File, "buffers"),
     kind(
@@ -113,19 +186,22 @@ pub const CATALOGUE: [Kind; 21] = [
         Unit::Bytes,
         Needs::Estimate,
         "asked for at the peak, also by phase",
-    ),
+    )
+    .by(Parts::Phases),
     kind(
         "peak_allocated_bytes",
         Unit::Bytes,
         Needs::Estimate,
         "allocated at the peak, also by phase",
-    ),
+    )
+    .by(Parts::Phases),
     kind(
         "peak_reserved_bytes",
         Unit::Bytes,
         Needs::Estimate,
         "reserved at the peak, also by phase",
-    ),
+    )
+    .by(Parts::Phases),
     kind(
         "eager_peak_allocated_bytes",
         Unit::Bytes,
@@ -168,6 +244,36 @@ pub fn find(name: &str) -> Option<(Kind, &str)> {
         kinds.find(|kind| kind.name.strip_suffix("_bytes") == Some(base))
     };
     exact.or_else(short).map(|kind| (*kind, part))
+}
+
+/// Whether a report can have a number of exactly this name.
+#[must_use]
+pub fn exists(name: &str) -> bool {
+    let (base, part) = match name.split_once('.') {
+        Some((base, part)) => (base, Some(part)),
+        None => (name, None),
+    };
+    let kind = CATALOGUE.iter().find(|kind| kind.name == base);
+    kind.is_some_and(|kind| part.is_none_or(|part| kind.parts.has(part)))
+}
+
+/// The name that is spelled most like one that does not exist.
+#[must_use]
+pub fn similar(name: &str) -> Option<String> {
+    let (base, part) = name.split_once('.').unwrap_or((name, ""));
+    let kind = find(base).map(|(kind, _)| kind).or_else(|| {
+        let nearest = nearest(base, CATALOGUE.iter().map(|kind| kind.name))?;
+        find(nearest).map(|(kind, _)| kind)
+    })?;
+    let whole = kind.name.to_owned();
+    let exact = Some(part).filter(|part| kind.parts.has(part));
+    let part = exact
+        .map(str::to_owned)
+        .or_else(|| kind.parts.nearest(part));
+    Some(match part {
+        Some(part) => format!("{whole}.{part}"),
+        None => whole,
+    })
 }
 
 /// Where a number stands among others: by kind, parts behind their whole. Sorting by it must be stable.
@@ -381,5 +487,55 @@ mod tests {
         assert_eq!(find("parameters").unwrap().0.unit, Unit::Count);
         assert!(find("speed").is_none());
         assert!(find("").is_none());
+    }
+
+    #[test]
+    fn names_that_do_not_exist_have_neighbours() {
+        for name in [
+            "file_bytes",
+            "parameters.float16",
+            "parameters.unknown",
+            "peak_reserved_bytes.forward",
+            "peak_reserved_bytes.backward.2",
+        ] {
+            assert!(exists(name), "{name}");
+        }
+        for (name, expected) in [
+            ("file", Some("file_bytes")),
+            ("peak_reservd_bytes", Some("peak_reserved_bytes")),
+            (
+                "peak_reservd_bytes.forward",
+                Some("peak_reserved_bytes.forward"),
+            ),
+            (
+                "peak_reserved_bytes.forwrd",
+                Some("peak_reserved_bytes.forward"),
+            ),
+            (
+                "peak_reserved_bytes.bakward.2",
+                Some("peak_reserved_bytes.backward.2"),
+            ),
+            ("peak_reserved_bytes.forward.0", Some("peak_reserved_bytes")),
+            ("parameters.floot16", Some("parameters.float16")),
+            ("parameters.", Some("parameters")),
+            ("tensors.forward", Some("tensors")),
+            ("zzz", None),
+            ("", None),
+        ] {
+            assert!(!exists(name), "{name}");
+            assert_eq!(similar(name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_has_parts_says_so() {
+        for kind in CATALOGUE {
+            let said = match kind.parts {
+                Parts::None => !kind.about.contains("also by"),
+                Parts::DTypes => kind.about.ends_with(", also by dtype"),
+                Parts::Phases => kind.about.ends_with(", also by phase"),
+            };
+            assert!(said, "{}", kind.name);
+        }
     }
 }

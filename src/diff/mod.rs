@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub use facts::{
     EstimateFacts, Facts, FileFacts, FindingFacts, HELD, ModuleFacts, ReportError, RunFacts,
-    ShapeFacts, TensorFacts, delta,
+    ShapeFacts, Sums, TensorFacts, delta,
 };
 pub use matching::{MatchedBy, Matching, Pair};
 pub use modules::{ModuleChange, modules};
@@ -119,7 +119,7 @@ impl Diff {
             new_findings: only_in(&new.findings, &old.findings),
             gone_findings: only_in(&old.findings, &new.findings),
             not_compared: values.map_or_else(Vec::new, |values| values.not_compared.clone()),
-            notes: notes(old, new, contents),
+            notes: notes(old, new),
             run,
         };
         diff.identical = diff.is_empty();
@@ -216,13 +216,8 @@ fn only_in(one: &[FindingFacts], other: &[FindingFacts]) -> Vec<FindingFacts> {
     new.cloned().collect()
 }
 
-fn notes(old: &Facts, new: &Facts, contents: Contents) -> Vec<String> {
+fn notes(old: &Facts, new: &Facts) -> Vec<String> {
     let mut notes = Vec::new();
-    if contents == Contents::No {
-        notes.push(
-            "the tensors' contents were not compared: `--hash` or `--values` does that".to_owned(),
-        );
-    }
     let mut one_sided = |what: &str, old: bool, new: bool| {
         let which = match (old, new) {
             (true, false) => "old",

@@ -52,7 +52,7 @@ pub struct SafeMargin {
 
 impl Estimate {
     /// Makes a run's estimate a safe one; without a run there is nothing to be safe about.
-    pub fn make_safe(&mut self, trace: &Trace, question: &Question<'_>) {
+    pub(super) fn make_safe(&mut self, trace: &Trace, question: &Question<'_>) {
         let Some(expected) = self.peak_reserved_bytes else {
             return;
         };

@@ -30,7 +30,7 @@ pub struct EagerPeak {
 impl EagerPeak {
     /// The peaks of such a run.
     #[must_use]
-    pub fn of(memory: &MemoryTimeline, question: &Question<'_>) -> EagerPeak {
+    pub(super) fn of(memory: &MemoryTimeline, question: &Question<'_>) -> EagerPeak {
         let (fits, margin_bytes) = question.fits(memory);
         EagerPeak {
             peak_requested_bytes: highest(memory, |phase| Some(phase.requested.peak)),

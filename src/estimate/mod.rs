@@ -105,6 +105,8 @@ pub struct Estimate {
     pub context_bytes: Option<u64>,
     /// The card's memory, or the capacity asked for.
     pub device_total_bytes: Option<u64>,
+    /// Whether memory ran out, so that the run ended there: all figures but `eager` are of what it had come to.
+    pub out_of_memory: bool,
     /// Whether it fits, where that was asked.
     pub fits: Option<bool>,
     /// Capacity minus context minus reserved; none where it does not fit or was not asked.
@@ -126,6 +128,10 @@ pub struct Question<'a> {
     pub capacity_bytes: Option<u64>,
     /// Allocator settings of the run.
     pub conf: AllocConf,
+    /// The figure that is expected, or one that should never be too low.
+    pub bound: Bound,
+    /// The same run with the lifetimes of an eager Python module; none where that is the run itself, or was not made.
+    pub eager: Option<&'a MemoryTimeline>,
     /// The back-of-envelope method.
     pub rule_of_thumb: RuleOfThumb,
     /// Functions that the simulated device called without modelling them.
@@ -155,7 +161,7 @@ impl Estimate {
         let context = question.profile.and_then(|profile| profile.context_bytes);
         let (fits, margin) = question.fits(memory);
         let at_peak = AtPeak::of(trace, memory);
-        Estimate {
+        let mut estimate = Estimate {
             basis,
             profile: question.profile.map(|profile| profile.name.to_owned()),
             bound: Bound::Expected.name(),
@@ -166,13 +172,14 @@ impl Estimate {
             peak_active_bytes: highest(memory, |phase| phase.active.map(|span| span.peak)),
             peak_reserved_bytes: memory.peak_reserved,
             at_peak,
-            eager: None,
+            eager: question.eager.map(|eager| EagerPeak::of(eager, question)),
             safe_margin: None,
             interval,
             context_bytes: context,
             device_total_bytes: question
                 .capacity_bytes
                 .or(question.profile.map(|profile| profile.total_bytes)),
+            out_of_memory: memory.out_of_memory > 0,
             fits,
             margin_bytes: margin,
             rule_of_thumb: question.rule_of_thumb,
@@ -183,7 +190,11 @@ impl Estimate {
                 value_dependent_ops: value_dependent(trace, &question.reads),
                 not_modelled_functions: question.not_modelled_functions.clone(),
             },
+        };
+        if question.bound == Bound::Safe {
+            estimate.make_safe(trace, question);
         }
+        estimate
     }
 }
 

@@ -68,6 +68,7 @@ impl Estimate {
             interval: None,
             context_bytes: context,
             device_total_bytes: question.capacity_bytes,
+            out_of_memory: false,
             fits: too_much.then_some(false),
             margin_bytes: None,
             rule_of_thumb: question.rule_of_thumb,

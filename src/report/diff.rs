@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::grid::{Fact, Grid, numbers, words};
 use super::layout::shape_text;
-use super::page::{Numbers, Page, Part, delta_look, difference, value};
+use super::page::{Numbers, Page, Part, delta_look, difference};
 use super::table::guides;
 use super::text_table::{Cell, Fit, Look};
 use super::{Markdown, SCHEMA_VERSION, Table, Tool, an_item_a_line};
@@ -100,6 +100,7 @@ fn page(diff: &Diff, view: DiffView) -> Page {
         run_parts(run, view, &mut page);
     }
     page.facts(facts(diff));
+    page.parts.extend(guesses(diff).map(Part::Note));
     page.parts
         .extend(diff.notes.iter().cloned().map(Part::Note));
     page
@@ -164,9 +165,8 @@ fn tensors(diff: &Diff, view: DiffView) -> Grid {
     Grid {
         columns: vec![
             words("Change", Fit::Keep),
-            words("Tensor", Fit::Cut(24)),
-            words("Before", Fit::Drop(1)),
-            words("After", Fit::Drop(0)),
+            words("Tensor", Fit::Cut(22)),
+            words("What", Fit::Cut(16)),
             numbers("Bytes", Fit::Keep),
         ],
         rows: shown.map(|change| tensor_row(change, view.units)).collect(),
@@ -180,33 +180,32 @@ fn tensor_row(change: &TensorChange, units: Units) -> Vec<Cell> {
         Change::Removed => Look::Bad,
         _ => Look::Warn,
     };
-    let names: Vec<&str> = change.changes.iter().map(|one| one.name()).collect();
+    let names: Vec<&str> = change
+        .changes
+        .iter()
+        .map(|one| match one {
+            Change::RequiresGrad => "gradients",
+            other => other.name(),
+        })
+        .collect();
     let name = match &change.old {
         Some(old) if old.name != change.name => format!("{} → {}", old.name, change.name),
         _ => change.name.clone(),
     };
-    let guessed = match change.matched_by {
-        Some(MatchedBy::Position) => " (by shape and place)",
-        Some(MatchedBy::NameEnding) => " (by the end of its name)",
-        _ => "",
+    let mut what = match (&change.old, &change.new) {
+        (Some(old), Some(new)) => sides_text(old, new),
+        (Some(one), None) | (None, Some(one)) => {
+            format!("{} {}", dtype_text(one), size_text(one))
+        }
+        (None, None) => String::new(),
     };
-    let (old, new) = (change.old.as_ref(), change.new.as_ref());
-    let after = match &change.values {
-        Some(values) => format!("{} {}", side_text(new, old), values_text(values)),
-        None => side_text(new, old),
-    };
-    let before = side_text(old, new);
-    // What is the same on both sides is said once.
-    let before = if before == after {
-        String::new()
-    } else {
-        before
-    };
+    if let Some(values) = &change.values {
+        what = format!("{what}, {}", values_text(values));
+    }
     vec![
         Cell::new(names.join(", "), look),
-        Cell::new(format!("{}{guessed}", escape(&name)), Look::Plain),
-        Cell::new(before, Look::Dim),
-        Cell::new(after.trim_start(), Look::Plain),
+        Cell::new(escape(&name), Look::Plain),
+        Cell::new(what, Look::Plain),
         Cell::new(
             match change.delta_bytes {
                 Some(0) => String::new(),
@@ -218,43 +217,86 @@ fn tensor_row(change: &TensorChange, units: Units) -> Vec<Cell> {
     ]
 }
 
-/// A tensor with what differs from the other side.
-fn side_text(side: Option<&TensorSide>, other: Option<&TensorSide>) -> String {
-    let Some(side) = side else {
-        return String::new();
+fn dtype_text(side: &TensorSide) -> String {
+    escape(side.dtype.as_deref().unwrap_or("unknown"))
+}
+
+fn size_text(side: &TensorSide) -> String {
+    let shape = side.shape.as_deref();
+    shape.map_or_else(|| "unknown".to_owned(), shape_text)
+}
+
+/// A tensor of both files, what differs as it was and as it is.
+fn sides_text(old: &TensorSide, new: &TensorSide) -> String {
+    let dtypes = (dtype_text(old), dtype_text(new));
+    let sizes = (size_text(old), size_text(new));
+    let both = |(old, new): &(String, String)| {
+        if old == new {
+            old.clone()
+        } else {
+            format!("{old} → {new}")
+        }
     };
-    let dtype = side.dtype.as_deref().unwrap_or("unknown");
-    let shape = side
-        .shape
-        .as_deref()
-        .map_or("unknown".to_owned(), shape_text);
-    let mut text = format!("{} {shape}", escape(dtype));
-    let Some(other) = other else {
-        return text;
+    let tensor = if dtypes.0 != dtypes.1 && sizes.0 != sizes.1 {
+        format!("{} {} → {} {}", dtypes.0, sizes.0, dtypes.1, sizes.1)
+    } else {
+        format!("{} {}", both(&dtypes), both(&sizes))
     };
-    if side.role != other.role {
-        text = format!("{} {text}", escape(&side.role));
+    let mut parts = Vec::new();
+    for (old, new) in [(&old.role, &new.role), (&old.layout, &new.layout)] {
+        if old != new {
+            parts.push(format!("{} → {}", escape(old), escape(new)));
+        }
     }
-    if side.layout != other.layout {
-        text = format!("{text} {}", escape(&side.layout));
-    }
-    if let (Some(strides), true) = (
-        &side.strides,
-        side.shape == other.shape && side.strides != other.strides,
-    ) {
-        text = format!("{text}, strides {}", shape_text(strides));
-    }
-    if let (Some(wants), Some(other)) = (side.requires_grad, other.requires_grad)
-        && wants != other
+    if let (Some(before), Some(after)) = (&old.strides, &new.strides)
+        && old.shape == new.shape
+        && before != after
     {
-        let word = if wants { "with" } else { "without" };
-        text = format!("{text}, {word} gradients");
+        let (before, after) = (shape_text(before), shape_text(after));
+        parts.push(format!("strides {before} → {after}"));
     }
-    match (&side.tied_to, &other.tied_to) {
-        (Some(tied), other) if Some(tied) != other.as_ref() => format!("{text} = {}", escape(tied)),
-        (None, Some(_)) => format!("{text} on its own"),
-        _ => text,
+    match (old.requires_grad, new.requires_grad) {
+        (Some(false), Some(true)) => parts.push("now with gradients".to_owned()),
+        (Some(true), Some(false)) => parts.push("now without gradients".to_owned()),
+        _ => {}
     }
+    match (&old.tied_to, &new.tied_to) {
+        (Some(old), None) => parts.push(format!("no longer tied to {}", escape(old))),
+        (None, Some(new)) => parts.push(format!("now tied to {}", escape(new))),
+        (Some(old), Some(new)) if old != new => {
+            parts.push(format!("tied to {} → {}", escape(old), escape(new)));
+        }
+        _ => {}
+    }
+    // What is as it was would only take the room of what is not.
+    if parts.is_empty() || dtypes.0 != dtypes.1 || sizes.0 != sizes.1 {
+        parts.insert(0, tensor);
+    }
+    parts.join(", ")
+}
+
+/// How tensors of other names were found, where that is a guess.
+fn guesses(diff: &Diff) -> impl Iterator<Item = String> {
+    let count = |how: MatchedBy| {
+        let tensors = diff.tensors.iter();
+        tensors.filter(|one| one.matched_by == Some(how)).count()
+    };
+    let all = [
+        (count(MatchedBy::NameEnding), "the end of their names"),
+        (count(MatchedBy::Position), "their shape and place"),
+    ];
+    let guessed = all.into_iter().filter(|(count, _)| *count > 0);
+    guessed.map(|(count, by)| {
+        let (count, tensors) = match count {
+            1 => ("1".to_owned(), "tensor was"),
+            count => (grouped(count as u64), "tensors were"),
+        };
+        let surely = match diff.contents {
+            Contents::No => ": `--hash` knows by their contents",
+            Contents::Hashes | Contents::Values => "",
+        };
+        format!("{count} renamed {tensors} matched by {by}{surely}")
+    })
 }
 
 fn values_text(values: &ValueChange) -> String {
@@ -442,11 +484,9 @@ fn facts(diff: &Diff) -> Vec<Fact> {
         facts.push(Fact::new("Unknown", text, Look::Warn));
     }
     if let Some(equal) = diff.totals.equal_values {
-        let text = format!(
-            "of {} tensors are equal",
-            value(Some(equal), false, Units::Iec)
-        );
-        facts.push(Fact::new("Numbers", text, Look::Plain));
+        let tensors = if equal == 1 { "tensor" } else { "tensors" };
+        let text = format!("the numbers of {} {tensors}", grouped(equal));
+        facts.push(Fact::new("Equal", text, Look::Plain));
     }
     facts
 }

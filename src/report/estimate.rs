@@ -219,8 +219,13 @@ fn verdict_text(estimate: &Estimate, units: Units) -> (String, Look) {
         Basis::TraceFile => "from a trace, for",
         Basis::Static => "from the file, for",
     };
+    let moment = if estimate.out_of_memory {
+        "when memory ran out"
+    } else {
+        "at the peak"
+    };
     let mut text = format!(
-        "{} allocated, {} reserved at the peak",
+        "{} allocated, {} reserved {moment}",
         figure(estimate.peak_allocated_bytes),
         figure(estimate.peak_reserved_bytes)
     );
@@ -242,8 +247,14 @@ fn eager_text(estimate: &Estimate, units: Units) -> Option<(String, Look)> {
         return None;
     }
     let figure = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| units.bytes(bytes));
+    // That run was given all the memory that it asked for, the other one was not.
+    let unlimited = if estimate.out_of_memory {
+        " with enough memory"
+    } else {
+        ""
+    };
     let mut text = format!(
-        "{} allocated, {} reserved: an eager module's variables keep values beyond their last use",
+        "{} allocated, {} reserved{unlimited}: an eager module's variables keep values beyond their last use",
         figure(eager.peak_allocated_bytes),
         figure(eager.peak_reserved_bytes)
     );
@@ -299,4 +310,104 @@ fn held_text(peak: &AtPeak, units: Units) -> String {
         .map(|(name, bytes)| format!("{name} {}", units.bytes(bytes)))
         .collect();
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::cpu_trace::{Card, as_cuda};
+    use crate::estimate::{Bound, Question, RuleOfThumb};
+    use crate::simulate::{AllocConf, DeviceLimits};
+    use crate::trace::memory::MemoryTimeline;
+    use crate::trace::{Trace, TraceReader};
+
+    /// One operator that takes 30 MB, on a card of so much memory.
+    fn trace(total_bytes: u64) -> Trace {
+        let mut reader = TraceReader::new();
+        for line in [
+            r#"{"header":{"version":1,"device":"cpu","libtorch_version":"2.11.0","mode":"inference","method":"forward"}}"#,
+            r#"{"str":{"id":0,"text":"aten::conv2d"}}"#,
+            r#"{"sig":{"id":0,"dtype":"float32","shape":[7500000],"bytes":30000000}}"#,
+            r#"{"phase":{"t":0,"name":"forward"}}"#,
+            r#"{"op":{"t":1,"id":0,"name":0,"args":[]}}"#,
+            r#"{"alloc":{"t":2,"id":0,"bytes":30000000,"addr":0}}"#,
+            r#"{"end":{"t":4,"id":0,"out":[[0,0]]}}"#,
+            r#"{"phase_end":{"t":99}}"#,
+        ] {
+            reader.line(line).unwrap();
+        }
+        let card = Card {
+            compute_capability: (8, 9),
+            conf: AllocConf::default(),
+            conf_text: None,
+            limits: DeviceLimits { total_bytes },
+        };
+        as_cuda(&reader.finish().unwrap(), &card).trace
+    }
+
+    fn estimate(bound: Bound, total_bytes: u64) -> Estimate {
+        let (small, large) = (trace(total_bytes), trace(1 << 30));
+        let eager = MemoryTimeline::of(&large);
+        let question = Question {
+            profile: None,
+            capacity_bytes: Some(total_bytes),
+            conf: AllocConf::default(),
+            bound,
+            eager: Some(&eager),
+            rule_of_thumb: RuleOfThumb {
+                parameters: 0,
+                activations_forward: None,
+                activations_backward: None,
+                optimizer: 0,
+                total: None,
+            },
+            not_modelled_functions: Vec::new(),
+            reads: Vec::new(),
+            ops_without_rule: 0,
+            assumptions: Vec::new(),
+        };
+        Estimate::of_run(
+            Basis::CudaSim,
+            &small,
+            &MemoryTimeline::of(&small),
+            &question,
+        )
+    }
+
+    #[test]
+    fn what_ran_out_of_memory_is_told_from_what_did_not() {
+        let text = |estimate: &Estimate| -> Vec<String> {
+            let facts = facts(estimate, Units::Iec);
+            facts.into_iter().map(|fact| fact.text).collect()
+        };
+        let short = text(&estimate(Bound::Expected, 20 << 20));
+        assert_eq!(short[0], "0 B allocated, 0 B reserved when memory ran out");
+        assert!(
+            short[1].starts_with("28.6 MiB allocated, 30.0 MiB reserved with enough memory: "),
+            "{short:?}"
+        );
+        let enough = estimate(Bound::Expected, 1 << 30);
+        assert!(!enough.out_of_memory);
+        let enough = text(&enough);
+        assert!(enough[0].contains("reserved at the peak"), "{enough:?}");
+    }
+
+    #[test]
+    fn the_question_says_which_bound() {
+        let (expected, safe) = (
+            estimate(Bound::Expected, 1 << 30),
+            estimate(Bound::Safe, 1 << 30),
+        );
+        assert_eq!((expected.bound, safe.bound), ("expected", "safe"));
+        assert!(safe.peak_reserved_bytes > expected.peak_reserved_bytes);
+        let reserved = |estimate: &Estimate| estimate.eager.unwrap().peak_reserved_bytes;
+        assert!(
+            reserved(&safe) > reserved(&expected),
+            "the eager figure is a safe one, too"
+        );
+        assert_eq!(
+            safe.safe_margin.unwrap().expected_reserved_bytes,
+            expected.peak_reserved_bytes.unwrap()
+        );
+    }
 }

@@ -7,6 +7,7 @@ use crate::checkpoint::{
     ByteOrder, Checkpoint, Composite, Finding, Format, NumpyArray, Statistics, Storage, StorageId,
     Sum, Tensor, Totals, Verified,
 };
+use crate::diff::Sums;
 use crate::estimate::Estimate;
 use crate::tensor::DType;
 
@@ -283,20 +284,9 @@ impl VerifiedReport {
 /// All sums.
 #[derive(Debug, Serialize)]
 pub struct TotalsReport<'a> {
-    /// Tensors (names).
-    pub tensors: u64,
-    /// Their elements.
-    pub numel: u64,
-    /// Their logical bytes.
-    pub tensor_bytes: u64,
-    /// Every storage once.
-    pub storage_bytes: u64,
-    /// Counted more than once in `tensor_bytes`.
-    pub shared_bytes: u64,
-    /// In storages, but reached by no tensor.
-    pub slack_bytes: u64,
-    /// The file without its storages.
-    pub overhead_bytes: u64,
+    /// Of the whole file.
+    #[serde(flatten)]
+    pub sums: Sums,
     /// By role.
     #[serde(serialize_with = "as_map")]
     pub by_role: Vec<(&'static str, SumReport)>,
@@ -491,13 +481,15 @@ fn storage(id: usize, storage: &Storage, hashed: bool) -> StorageReport<'_> {
 fn totals(totals: &Totals) -> TotalsReport<'_> {
     let class = totals.by_class;
     TotalsReport {
-        tensors: totals.tensors,
-        numel: totals.numel,
-        tensor_bytes: totals.tensor_bytes,
-        storage_bytes: totals.storage_bytes,
-        shared_bytes: totals.shared_bytes,
-        slack_bytes: totals.slack_bytes,
-        overhead_bytes: totals.overhead_bytes,
+        sums: Sums {
+            tensors: totals.tensors,
+            numel: totals.numel,
+            tensor_bytes: totals.tensor_bytes,
+            storage_bytes: totals.storage_bytes,
+            shared_bytes: totals.shared_bytes,
+            slack_bytes: totals.slack_bytes,
+            overhead_bytes: totals.overhead_bytes,
+        },
         by_role: totals
             .by_role
             .iter()

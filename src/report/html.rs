@@ -132,9 +132,9 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         "<table>\n<tr><th>Totals</th><th class=\"n\">Tensors</th><th class=\"n\">Elements</th><th class=\"n\">Bytes</th></tr>"
     )?;
     let all = SumReport {
-        tensors: totals.tensors,
-        numel: totals.numel,
-        bytes: totals.tensor_bytes,
+        tensors: totals.sums.tensors,
+        numel: totals.sums.numel,
+        bytes: totals.sums.tensor_bytes,
     };
     let groups = totals.by_role.iter().chain(&totals.by_dtype);
     for (name, sum) in groups.copied().chain([("all", all)]) {
@@ -150,9 +150,9 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "<p>{} in memory, every storage once; {} shared; {} slack</p>",
-        units.bytes(totals.storage_bytes),
-        units.bytes(totals.shared_bytes),
-        units.bytes(totals.slack_bytes)
+        units.bytes(totals.sums.storage_bytes),
+        units.bytes(totals.sums.shared_bytes),
+        units.bytes(totals.sums.slack_bytes)
     )?;
     if let Some(cast) = document.cast {
         writeln!(

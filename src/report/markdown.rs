@@ -216,9 +216,9 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         "| Totals | Tensors | Elements | Bytes |\n|---|---:|---:|---:|"
     )?;
     let all = SumReport {
-        tensors: totals.tensors,
-        numel: totals.numel,
-        bytes: totals.tensor_bytes,
+        tensors: totals.sums.tensors,
+        numel: totals.sums.numel,
+        bytes: totals.sums.tensor_bytes,
     };
     let groups = totals.by_role.iter().chain(&totals.by_dtype);
     for (name, sum) in groups.copied().chain([("**all**", all)]) {
@@ -231,9 +231,9 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     let lines = [
-        ("memory, every storage once", totals.storage_bytes),
-        ("shared", totals.shared_bytes),
-        ("slack", totals.slack_bytes),
+        ("memory, every storage once", totals.sums.storage_bytes),
+        ("shared", totals.sums.shared_bytes),
+        ("slack", totals.sums.slack_bytes),
     ];
     for (name, bytes) in lines {
         writeln!(out, "| {name} | | | {} |", document.units.bytes(bytes))?;

@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use super::grid::{Fact, Grid, numbers, words};
 use super::markdown;
+use super::table::wrap;
 use super::text_table::{Cell, Fit, Look, paint};
 use super::{Markdown, Table};
-use crate::text::escape;
+use crate::text::{self, escape};
 use crate::units::{Units, grouped, signed};
 
 /// A part of a page.
@@ -52,12 +53,16 @@ impl Page {
 impl Table {
     /// Writes a page for a terminal.
     pub(super) fn page(&self, page: &Page, out: &mut dyn Write) -> io::Result<()> {
-        let title = paint(&escape(&page.title), Look::Strong, self.color);
-        writeln!(
-            out,
-            "{title}  {}",
-            paint(&page.answer, page.look, self.color)
-        )?;
+        let title = escape(&page.title);
+        let (name, color) = (paint(&title, Look::Strong, self.color), self.color);
+        if text::width(&title) + 2 + text::width(&page.answer) <= self.width {
+            writeln!(out, "{name}  {}", paint(&page.answer, page.look, color))?;
+        } else {
+            writeln!(out, "{name}")?;
+            for line in wrap(&page.answer, self.width) {
+                writeln!(out, "{}", paint(&line, page.look, color))?;
+            }
+        }
         for part in &page.parts {
             writeln!(out)?;
             match part {

@@ -118,9 +118,9 @@ impl Table {
             rows.push(row(role, *sum, Look::Plain));
         }
         let all = super::SumReport {
-            tensors: totals.tensors,
-            numel: totals.numel,
-            bytes: totals.tensor_bytes,
+            tensors: totals.sums.tensors,
+            numel: totals.sums.numel,
+            bytes: totals.sums.tensor_bytes,
         };
         rows.push(row("all", all, Look::Strong));
         if totals.by_dtype.len() > 1 {
@@ -440,25 +440,25 @@ fn memory_text(document: &Document<'_>) -> String {
     let plural = if storages == 1 { "" } else { "s" };
     let mut text = format!(
         "{} in {} storage{plural}",
-        units.bytes(totals.storage_bytes),
+        units.bytes(totals.sums.storage_bytes),
         grouped_usize(storages)
     );
     let in_file = document.report.storages.file_bytes();
-    if in_file < totals.storage_bytes {
+    if in_file < totals.sums.storage_bytes {
         let _ = write!(text, ", {} in the file", units.bytes(in_file));
     }
-    if totals.shared_bytes > 0 {
+    if totals.sums.shared_bytes > 0 {
         let _ = write!(
             text,
             "; {} are shared, counted more than once above",
-            units.bytes(totals.shared_bytes)
+            units.bytes(totals.sums.shared_bytes)
         );
     }
-    if totals.slack_bytes > 0 {
+    if totals.sums.slack_bytes > 0 {
         let _ = write!(
             text,
             "; {} are slack, reached by no tensor",
-            units.bytes(totals.slack_bytes)
+            units.bytes(totals.sums.slack_bytes)
         );
     }
     text
@@ -594,7 +594,7 @@ fn security_text(report: &ExactReport<'_>) -> String {
 }
 
 /// Lines of at most `room` columns, broken at blanks; a longer word stands alone.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
     for word in text.split(' ') {

@@ -22,6 +22,13 @@ pub fn annotations(report: &CheckReport) -> String {
         if let Some(error) = &file.error {
             line("error", "inspect: not checked", error);
         }
+        for reason in &file.reasons {
+            line(
+                "error",
+                &format!("inspect: {}", reason.code()),
+                reason.words(),
+            );
+        }
         for check in &file.checks {
             let level = match check.verdict {
                 Verdict::Pass => continue,

@@ -5,6 +5,7 @@ mod github;
 mod junit;
 mod sarif;
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -17,7 +18,7 @@ use super::grid::{Fact, Grid, numbers, words};
 use super::page::{Page, Part, delta_look, difference, share, value};
 use super::text_table::{Cell, Fit, Look};
 use super::{Markdown, SCHEMA_VERSION, Table, Tool, an_item_a_line};
-use crate::check::{Check, CheckedFinding, FileCheck, Verdict, Why};
+use crate::check::{Check, CheckedFinding, FileCheck, Reason, Verdict, Why};
 use crate::diff::metrics::Unit;
 use crate::text::escape;
 use crate::units::Units;
@@ -107,42 +108,49 @@ impl CheckReport {
 
     /// Of several files, how many passed.
     fn summary(&self) -> Option<String> {
-        let failed = self
-            .files
-            .iter()
-            .filter(|file| file.verdict == Verdict::Fail)
-            .count();
-        let passed = self.files.len().saturating_sub(failed);
-        (self.files.len() > 1)
-            .then(|| format!("{} files: {passed} pass, {failed} fail", self.files.len()))
+        let count =
+            |which: fn(&FileCheck) -> bool| self.files.iter().filter(|file| which(file)).count();
+        let failed = count(|file| file.verdict == Verdict::Fail);
+        let skipped = count(|file| file.verdict == Verdict::Pass && file.skipped.is_some());
+        let all = self.files.len();
+        let passed = all.saturating_sub(failed).saturating_sub(skipped);
+        let mut text = format!("{all} files: {passed} pass, {failed} fail");
+        if skipped > 0 {
+            let _ = write!(text, ", {skipped} without a budget");
+        }
+        (all > 1).then_some(text)
     }
 }
 
-fn page(file: &FileCheck, units: Units, all: bool) -> Page {
-    let count = |verdict| {
-        file.checks
-            .iter()
-            .filter(|check| check.verdict == verdict)
-            .count()
-    };
-    let denied = file
-        .findings
-        .iter()
-        .filter(|finding| finding.denied)
-        .count();
-    if let Some(error) = &file.error {
-        return Page {
-            title: file.file.clone(),
-            answer: format!("fail: not checked: {}", escape(error)),
-            look: Look::Bad,
-            parts: Vec::new(),
+/// What came of a file, in one line.
+fn answer(file: &FileCheck) -> String {
+    let verdict = file.verdict.name();
+    if let Some(why) = file.error.as_ref().or(file.skipped.as_ref()) {
+        let strict = if file.reasons.contains(&Reason::NoBudget) {
+            " (`--strict`)"
+        } else {
+            ""
         };
+        return format!("{verdict}: not checked: {}{strict}", escape(why));
     }
-    let mut parts = Vec::new();
+    let count =
+        |which: &dyn Fn(&Check) -> bool| file.checks.iter().filter(|one| which(one)).count();
+    let failed = |absolute| count(&|one| one.verdict == Verdict::Fail && one.absolute == absolute);
+    let above = if failed(true) == 1 {
+        "above its limit"
+    } else {
+        "above their limits"
+    };
+    let reasons = file.reasons.iter().map(|reason| reason.words().to_owned());
+    let mut parts: Vec<String> = reasons.collect();
     for (number, what) in [
-        (count(Verdict::Fail), "regressed"),
-        (count(Verdict::Improved), "improved"),
-        (denied, "denied"),
+        (failed(false), "regressed"),
+        (failed(true), above),
+        (count(&|one| one.verdict == Verdict::Improved), "improved"),
+        (
+            file.findings.iter().filter(|one| one.denied).count(),
+            "denied",
+        ),
     ] {
         if number > 0 {
             parts.push(format!("{number} {what}"));
@@ -158,15 +166,23 @@ fn page(file: &FileCheck, units: Units, all: bool) -> Page {
         number => format!("{number} numbers"),
     };
     parts.push(format!("{checked} checked{}", against.unwrap_or_default()));
+    format!("{verdict}: {}", parts.join(", "))
+}
+
+fn page(file: &FileCheck, units: Units, all: bool) -> Page {
     let mut page = Page {
         title: file.file.clone(),
-        answer: format!("{}: {}", file.verdict.name(), parts.join(", ")),
+        answer: answer(file),
         look: match file.verdict {
             Verdict::Fail => Look::Bad,
+            Verdict::Pass if file.skipped.is_some() => Look::Warn,
             Verdict::Pass | Verdict::Improved => Look::Good,
         },
         parts: Vec::new(),
     };
+    if file.error.is_some() || file.skipped.is_some() {
+        return page;
+    }
     page.grid(grid(file, units, all));
     let mut facts = why_facts(file, units);
     facts.extend(

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::{CheckReport, reasons, sentence};
-use crate::check::{CODES, Check, CheckedFinding, FileCheck, Verdict};
+use crate::check::{CODES, Check, CheckedFinding, FileCheck, Reason, Verdict};
 use crate::diff::metrics::CATALOGUE;
 use crate::report::Tool;
 
@@ -23,6 +23,10 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
             .iter()
             .filter(|check| check.verdict == Verdict::Fail);
         results.extend(failed.map(|check| regression(check, file)));
+        // That it is dangerous is one of its findings.
+        let reasons = file.reasons.iter();
+        let reasons = reasons.filter(|reason| **reason != Reason::Dangerous);
+        results.extend(reasons.map(|reason| other(*reason, file)));
         results.extend(file.findings.iter().map(|finding| result(finding, file)));
     }
     let mut rules: BTreeMap<String, &str> = BTreeMap::new();
@@ -37,15 +41,7 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
         .into_iter()
         .map(|(id, about)| json!({"id": id, "shortDescription": {"text": about}}))
         .collect();
-    // What could not be checked is no result, but a fault of the run.
-    let faults: Vec<Value> = report
-        .files
-        .iter()
-        .filter_map(|file| {
-            let text = format!("{}: {}", file.file, file.error.as_ref()?);
-            Some(json!({"level": "error", "message": {"text": text}}))
-        })
-        .collect();
+    let faulty = report.files.iter().any(|file| file.error.is_some());
     let document = json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -57,8 +53,8 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
                 "rules": rules,
             }},
             "invocations": [{
-                "executionSuccessful": faults.is_empty(),
-                "toolExecutionNotifications": faults,
+                "executionSuccessful": !faulty,
+                "toolExecutionNotifications": notifications(report),
             }],
             "columnKind": "unicodeCodePoints",
             "results": results,
@@ -68,7 +64,26 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
+/// What was not checked is no result, but said of the run: a fault of it, or that there was nothing to check.
+fn notifications(report: &CheckReport) -> Vec<Value> {
+    let files = report.files.iter().filter_map(|file| {
+        let (level, why) = match (&file.error, &file.skipped) {
+            (Some(error), _) => ("error", error),
+            (None, Some(why)) => ("warning", why),
+            (None, None) => return None,
+        };
+        let text = format!("{}: {why}", file.file);
+        Some(json!({"level": level, "message": {"text": text}}))
+    });
+    files.collect()
+}
+
 fn about(rule: &str) -> &'static str {
+    for reason in [Reason::OutdatedBaseline, Reason::NoBudget] {
+        if rule == reason.code() {
+            return reason.words();
+        }
+    }
     if let Some(metric) = rule.strip_prefix(REGRESSION) {
         let base = metric.split('.').next().unwrap_or_default();
         let kind = CATALOGUE.iter().find(|kind| kind.name == base);
@@ -109,6 +124,16 @@ fn regression(check: &Check, file: &FileCheck) -> Value {
         "message": {"text": text},
         "locations": [location(file, "")],
         "partialFingerprints": {"inspect/v1": format!("{}:{}", file.file, check.metric)},
+    })
+}
+
+fn other(reason: Reason, file: &FileCheck) -> Value {
+    json!({
+        "ruleId": reason.code(),
+        "level": "error",
+        "message": {"text": reason.words()},
+        "locations": [location(file, "")],
+        "partialFingerprints": {"inspect/v1": format!("{}:{}", file.file, reason.code())},
     })
 }
 
