@@ -201,6 +201,7 @@ impl Allocator {
     /// stream may still use it.
     pub fn request_free(&mut self, id: BlockId) -> Result<(), NotAllocated> {
         self.expect_state(id, BlockState::Allocated)?;
+        self.stats.begin_waiting();
         self.blocks[id.0].state = BlockState::PendingFree;
         self.give_up(id.0);
         Ok(())
@@ -224,8 +225,7 @@ impl Allocator {
     #[inline]
     fn give_up(&mut self, index: BlockIndex) {
         let Block { pool, size, .. } = self.blocks[index];
-        self.stats.decrease(StatKind::Allocation, pool, 1);
-        self.stats.decrease(StatKind::AllocatedBytes, pool, size);
+        self.stats.give_up(pool, size);
         if size >= self.max_split {
             self.stats.oversize_allocations.count_out();
         }
@@ -256,10 +256,7 @@ impl Allocator {
                 free_bytes,
             );
         }
-        self.stats.decrease(StatKind::Active, pool, 1);
-        self.stats.decrease(StatKind::ActiveBytes, pool, block.size);
-        self.stats
-            .decrease(StatKind::RequestedBytes, pool, block.requested);
+        self.stats.put_back(pool, block.size, block.requested);
     }
 
     #[inline]
@@ -424,11 +421,7 @@ impl Allocator {
 
     #[inline]
     pub(super) fn count_allocated(&mut self, pool: Pool, bytes: u64, request: u64) {
-        self.stats.increase(StatKind::Allocation, pool, 1);
-        self.stats.increase(StatKind::AllocatedBytes, pool, bytes);
-        self.stats.increase(StatKind::Active, pool, 1);
-        self.stats.increase(StatKind::ActiveBytes, pool, bytes);
-        self.stats.increase(StatKind::RequestedBytes, pool, request);
+        self.stats.hand_out(pool, bytes, request);
         if bytes >= self.max_split {
             self.stats.oversize_allocations.count_in();
         }

@@ -259,6 +259,7 @@ impl Allocator {
                 self.count_allocated(pool, block.size_bytes, block.requested_bytes);
             }
             BlockState::PendingFree => {
+                self.stats.begin_waiting();
                 self.stats.increase(StatKind::Active, pool, 1);
                 self.stats
                     .increase(StatKind::ActiveBytes, pool, block.size_bytes);

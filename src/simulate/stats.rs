@@ -37,6 +37,9 @@ impl Counter {
 }
 
 /// One statistic: of each pool, and the peak of both together.
+///
+/// Sums of what a device holds do not overflow: its addresses end at 2^62. So nothing is checked here, where every call
+/// passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Counters {
     pools: [Counter; 2],
@@ -46,13 +49,13 @@ struct Counters {
 impl Counters {
     #[inline]
     fn current(&self) -> u64 {
-        self.pools[0].current + self.pools[1].current
+        self.pools[0].current.wrapping_add(self.pools[1].current)
     }
 
     #[inline]
     fn increase(&mut self, pool: Pool, amount: u64) {
         let counter = &mut self.pools[pool.stat_index() - 1];
-        counter.current += amount;
+        counter.current = counter.current.wrapping_add(amount);
         counter.peak = counter.peak.max(counter.current);
         counter.allocated = counter.allocated.wrapping_add(amount);
         self.peak = self.peak.max(self.current());
@@ -60,7 +63,12 @@ impl Counters {
 
     #[inline]
     fn decrease(&mut self, pool: Pool, amount: u64) {
-        self.pools[pool.stat_index() - 1].current -= amount;
+        let counter = &mut self.pools[pool.stat_index() - 1];
+        debug_assert!(
+            counter.current >= amount,
+            "more is freed than was allocated"
+        );
+        counter.current = counter.current.wrapping_sub(amount);
     }
 
     fn of(&self, pool: Option<Pool>) -> Stat {
@@ -170,6 +178,9 @@ impl StatKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     by_kind: [Counters; 9],
+    /// Whether a block was ever active without being allocated, waited for on another stream. Until then what is
+    /// active is what is allocated, and is counted once.
+    waiting: bool,
     /// Blocks of at least `max_split_size` handed out.
     pub oversize_allocations: OversizeStat,
     /// Segments of at least `max_split_size`.
@@ -190,7 +201,60 @@ impl Stats {
     /// One statistic, of both pools together (`None`) or of one.
     #[must_use]
     pub fn get(&self, kind: StatKind, pool: Option<Pool>) -> Stat {
-        self.by_kind[kind as usize].of(pool)
+        self.counters(kind).of(pool)
+    }
+
+    #[inline]
+    fn counters(&self, kind: StatKind) -> &Counters {
+        let kind = match kind {
+            StatKind::Active if !self.waiting => StatKind::Allocation,
+            StatKind::ActiveBytes if !self.waiting => StatKind::AllocatedBytes,
+            kind => kind,
+        };
+        &self.by_kind[kind as usize]
+    }
+
+    /// Counts a block that is handed out.
+    #[inline]
+    pub(super) fn hand_out(&mut self, pool: Pool, bytes: u64, requested: u64) {
+        self.increase(StatKind::Allocation, pool, 1);
+        self.increase(StatKind::AllocatedBytes, pool, bytes);
+        self.increase(StatKind::RequestedBytes, pool, requested);
+        if self.waiting {
+            self.increase(StatKind::Active, pool, 1);
+            self.increase(StatKind::ActiveBytes, pool, bytes);
+        }
+    }
+
+    /// Counts a block that its owner gave up.
+    #[inline]
+    pub(super) fn give_up(&mut self, pool: Pool, bytes: u64) {
+        self.decrease(StatKind::Allocation, pool, 1);
+        self.decrease(StatKind::AllocatedBytes, pool, bytes);
+    }
+
+    /// Counts a block that nobody waits for any more.
+    #[inline]
+    pub(super) fn put_back(&mut self, pool: Pool, bytes: u64, requested: u64) {
+        self.decrease(StatKind::RequestedBytes, pool, requested);
+        if self.waiting {
+            self.decrease(StatKind::Active, pool, 1);
+            self.decrease(StatKind::ActiveBytes, pool, bytes);
+        }
+    }
+
+    /// From here on blocks may be active without being allocated.
+    pub(super) fn begin_waiting(&mut self) {
+        if !self.waiting {
+            let kinds = [
+                (StatKind::Active, StatKind::Allocation),
+                (StatKind::ActiveBytes, StatKind::AllocatedBytes),
+            ];
+            for (active, allocated) in kinds {
+                self.by_kind[active as usize] = self.by_kind[allocated as usize];
+            }
+            self.waiting = true;
+        }
     }
 
     /// Bytes the callers asked for, both pools.
@@ -239,8 +303,8 @@ impl Stats {
 
     /// Every peak becomes what it was before, or the current value where that is more.
     pub(super) fn restore_peaks(&mut self, before: &Self) {
-        for (counters, old) in self.by_kind.iter_mut().zip(&before.by_kind) {
-            counters.restore_peaks(old);
+        for kind in StatKind::ALL {
+            self.by_kind[kind as usize].restore_peaks(before.counters(kind));
         }
     }
 
