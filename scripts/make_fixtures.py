@@ -5,7 +5,7 @@ Needed only to change the fixtures. Run it with the full set-up:
 
     scripts/setup --full && PYTHONPATH=.libtorch python3 scripts/make_fixtures.py [NAME...]
 
-NAME limits the run to groups: networks, models, files, hostile, several, numbers, train. The same torch makes the same bytes, so
+NAME limits the run to groups: networks, models, files, hostile, several, numbers, train, distributed, package. The same torch makes the same bytes, so
 `git status` is clean afterwards unless something really changed. See fixtures/README.md for what the truth holds.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from fixture_maker import files, hostile, models, networks, numbers, several, training
+from fixture_maker import distributed, files, hostile, models, networks, numbers, several, training
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
@@ -31,6 +31,7 @@ GROUPS = {
     "several": several.make,
     "numbers": numbers.make,
     "train": training.make,
+    "distributed": distributed.make,
 }
 # Not made here: kept by the fuzzers.
 OTHERS = {"corpus"}

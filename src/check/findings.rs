@@ -11,6 +11,11 @@ use crate::diff::{Facts, FindingFacts, Scan};
 /// Every code that a finding can have, with what it means.
 pub const CODES: &[(&str, &str)] = &[
     ("bad-crc", "a record whose checksum is wrong"),
+    ("chunks-not-compared", "chunks too many to compare"),
+    (
+        "composite-chunk",
+        "a chunk that is stored as several tensors",
+    ),
     ("dangerous", "a file that is dangerous to load"),
     ("dangerous-global", "a global that can run any code"),
     (
@@ -19,6 +24,7 @@ pub const CODES: &[(&str, &str)] = &[
     ),
     ("does-not-fit", "a run that needs more memory than there is"),
     ("dtype-mix", "parameters of several floating dtypes"),
+    ("duplicate-entry", "two entries for one piece"),
     (
         "duplicate-storage",
         "storages of equal bytes (with `--hash`)",
@@ -44,10 +50,13 @@ pub const CODES: &[(&str, &str)] = &[
         "memory-snapshot",
         "a memory snapshot, which is no checkpoint",
     ),
+    ("missing-chunk", "elements of a tensor in no chunk"),
     ("missing-shard", "a shard that is not there"),
     ("nan", "numbers that are NaN (reads all data)"),
     ("no-data", "tensors without their contents"),
     ("no-estimate", "no estimate of GPU memory"),
+    ("opaque-entry", "bytes that are not looked into"),
+    ("overlapping-chunks", "elements of a tensor in two chunks"),
     ("setstate-code", "TorchScript code that runs on loading"),
     (
         "several-dtypes",
@@ -58,7 +67,9 @@ pub const CODES: &[(&str, &str)] = &[
     ("trailing-data", "bytes behind the end"),
     ("trailing-pickle-data", "bytes behind the end of a pickle"),
     ("uninitialized", "a lazy parameter without a shape"),
+    ("unknown-entry", "an entry for nothing that is named"),
     ("unreferenced-record", "a record that nothing refers to"),
+    ("unused-bytes", "bytes of a file that no entry is in"),
     ("zip-flags", "an archive with unusual flags"),
 ];
 

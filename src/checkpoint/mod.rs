@@ -9,8 +9,10 @@
 //! * the totals add up: `tensor_bytes - shared_bytes + slack_bytes = storage_bytes` (tensors without a storage aside),
 //!   and `by_class` and `storages + overhead` both give the file's size.
 
+mod chunks;
 mod duplicates;
 mod findings;
+mod objects;
 mod several;
 mod statistics;
 mod tensor;
@@ -19,7 +21,9 @@ mod usage;
 
 use std::fmt;
 
-pub use several::{Assembly, FilePart};
+pub use chunks::Chunk;
+pub use objects::StoredObject;
+pub use several::{Assembly, FilePart, FileRanks};
 pub use statistics::{Statistics, Value};
 pub use tensor::{
     ContentHash, Layout, Quantizer, Role, RoleSource, Storage, StorageData, StorageId,
@@ -311,6 +315,8 @@ pub struct CheckpointParts {
     pub tensors: Vec<Tensor>,
     /// Tensors that are stored as several.
     pub composites: Vec<Composite>,
+    /// Objects that are no tensors and have a name of their own.
+    pub objects: Vec<StoredObject>,
     /// numpy arrays.
     pub numpy_arrays: Vec<NumpyArray>,
     /// Modules, parents before children.
@@ -343,6 +349,7 @@ impl CheckpointParts {
             storages: Vec::new(),
             tensors: Vec::new(),
             composites: Vec::new(),
+            objects: Vec::new(),
             numpy_arrays: Vec::new(),
             modules: Vec::new(),
             methods: Vec::new(),

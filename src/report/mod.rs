@@ -17,6 +17,7 @@ mod json;
 mod layout;
 mod markdown;
 mod page;
+mod parts;
 pub mod replay;
 mod run;
 mod statistics;
@@ -38,6 +39,7 @@ pub use self::html::Html;
 pub use self::json::{Json, an_item_a_line};
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
+pub use self::parts::{ChunkReport, ObjectReport, RanksReport};
 pub use self::run::{
     ArgumentReport, CallOutputsReport, FunctionReport, InputReport, MeasuredReport, ModuleReport,
     OpReport, OpsReport, OutputReport, ParametersReport, RunAnalysis, RunOrder, RunReport, RunRow,

@@ -13,7 +13,7 @@ use super::folder::Folder;
 use super::in_file;
 use super::index::Index;
 use crate::checkpoint::{
-    Assembly, ByteOrder, Checkpoint, FilePart, Finding, Format, Severity, Tensor,
+    Assembly, ByteOrder, Checkpoint, FilePart, FileRanks, Finding, Format, Severity, Tensor,
 };
 use crate::limits;
 use crate::source::Source;
@@ -31,6 +31,7 @@ pub(crate) fn read_index(path: &Path, source: &Source) -> Result<Checkpoint, For
         path: path.to_owned(),
         bytes: source.len(),
         format: None,
+        ranks: FileRanks::default(),
     })?;
     let mut missing = Vec::new();
     for name in index.shards() {
@@ -99,6 +100,7 @@ impl Model {
             path: path.to_owned(),
             bytes,
             format: Some(checkpoint.format()),
+            ranks: FileRanks::default(),
         };
         self.assembly.add(file, checkpoint)?;
         let end = self.assembly.parts().tensors.len();

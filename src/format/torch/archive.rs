@@ -204,6 +204,15 @@ impl<'a> TorchArchive<'a> {
 
     /// Reads a `torch.save` archive.
     pub(crate) fn read_pickle(&self) -> Result<Checkpoint, FormatError> {
+        let (parts, _) = self.pickle_parts("")?;
+        Ok(Checkpoint::new(parts)?)
+    }
+
+    /// What is in a `torch.save` archive, named under a prefix, and its object as Python writes it, cut.
+    pub(crate) fn pickle_parts(
+        &self,
+        prefix: &str,
+    ) -> Result<(CheckpointParts, String), FormatError> {
         let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
         let mut reading = self.start(&mut parts)?;
         let member = self.needed("data.pkl")?;
@@ -225,8 +234,9 @@ impl<'a> TorchArchive<'a> {
             rows: &mut rows,
             classes: None,
         };
-        parts.object = walk(&graph, context, "", Place::Plain)?;
-        self.finish(parts, reading, rows)
+        parts.object = walk(&graph, context, prefix, Place::Plain)?;
+        let shown = cut(&pickle.repr(pickle.root()));
+        Ok((self.finish(parts, reading, rows)?, shown))
     }
 
     /// Reads the object of a `torch.save` archive as plain values.
@@ -292,7 +302,7 @@ impl<'a> TorchArchive<'a> {
                 .collect();
         }
         self.constants(&mut reading, &mut rows, &classes)?;
-        self.finish(parts, reading, rows)
+        Ok(Checkpoint::new(self.finish(parts, reading, rows)?)?)
     }
 
     /// Records that both kinds have: version and byte order.
@@ -437,13 +447,13 @@ impl<'a> TorchArchive<'a> {
         Ok(())
     }
 
-    /// Looks at every other record, adds up sizes, and makes the checkpoint.
+    /// Looks at every other record and adds up sizes.
     fn finish(
         &self,
         mut parts: CheckpointParts,
         mut reading: Reading,
         rows: Rows,
-    ) -> Result<Checkpoint, FormatError> {
+    ) -> Result<CheckpointParts, FormatError> {
         let mut used = Offsets::of(reading.data.storages());
         for member in self.archive.members() {
             // Records do not overlap, but empty ones may start where the next one does.
@@ -476,7 +486,7 @@ impl<'a> TorchArchive<'a> {
         parts.pickle_bytes = reading.pickle_bytes;
         let (security, findings) = reading.watch.finish();
         super::finish_parts(&mut parts, reading.data, rows, security, findings);
-        Ok(Checkpoint::new(parts)?)
+        Ok(parts)
     }
 
     /// Checks a record that is read by someone, and looks into further pickles.

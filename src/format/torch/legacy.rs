@@ -65,14 +65,14 @@ impl Records for Stream {
 }
 
 /// A position in the stream of pickles.
-pub(super) struct Cursor<'a> {
-    pub(super) data: &'a [u8],
-    pub(super) position: usize,
+pub(crate) struct Cursor<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) position: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// The next pickle of the stream; what it names is looked at.
-    pub(super) fn pickle(
+    pub(crate) fn pickle(
         &mut self,
         what: &str,
         watch: &mut Watch,
@@ -347,7 +347,7 @@ fn locate(
 }
 
 /// What follows the last storage.
-pub(super) fn trailing(cursor: &Cursor<'_>, watch: &mut Watch) {
+pub(crate) fn trailing(cursor: &Cursor<'_>, watch: &mut Watch) {
     let rest = cursor.data.get(cursor.position..).unwrap_or(&[]);
     if rest.is_empty() {
         return;
