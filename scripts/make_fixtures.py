@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from fixture_maker import distributed, files, hostile, models, networks, numbers, several, training
+from fixture_maker import distributed, files, hostile, models, networks, numbers, package, several, training
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
@@ -32,6 +32,7 @@ GROUPS = {
     "numbers": numbers.make,
     "train": training.make,
     "distributed": distributed.make,
+    "package": package.make,
 }
 # Not made here: kept by the fuzzers.
 OTHERS = {"corpus"}

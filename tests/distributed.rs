@@ -563,3 +563,134 @@ fn references_that_multiply_are_bounded() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
     assert!(said.stderr.contains("exceed the bound"), "{}", said.stderr);
 }
+
+const DEEPSPEED: &str = "fixtures/distributed/deepspeed";
+const STATES: [&str; 3] = [
+    "mp_rank_00_model_states.pt",
+    "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt",
+    "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt",
+];
+
+fn deepspeed() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("global_step10");
+    fs::create_dir(&below).unwrap();
+    for name in STATES {
+        let from = root().join(DEEPSPEED).join("global_step10").join(name);
+        fs::copy(from, below.join(name)).unwrap();
+    }
+    fs::write(folder.path().join("latest"), "global_step10\n").unwrap();
+    folder
+}
+
+#[test]
+fn what_deepspeed_saved_is_one_checkpoint() {
+    let (report, said) = report(&[DEEPSPEED, "--verify"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert_eq!(report["file"]["format"], "deepspeed");
+    assert_eq!(report["file"]["object"], "checkpoint");
+    assert_eq!(report["file"]["producer"], "DeepSpeed 0.18.0");
+    assert_eq!(report["verified"]["damaged"], 0);
+    let files = report["file"]["files"].as_array().unwrap();
+    let ranks: Vec<(&str, &Value, &Value)> = files
+        .iter()
+        .map(|file| {
+            let ranks = &file["ranks"];
+            let name = file["name"].as_str().unwrap();
+            (name, &ranks["model_parallel"], &ranks["data_parallel"])
+        })
+        .collect();
+    let (zero, one) = (json!(0), json!(1));
+    let expected = [
+        (STATES[0], &zero, &Value::Null),
+        (STATES[1], &zero, &zero),
+        (STATES[2], &zero, &one),
+    ];
+    assert_eq!(ranks, expected);
+    let weight = row(&report, "mp_rank_00_model_states.module.0.weight");
+    assert_eq!(weight["shape"], json!([4, 6]));
+    assert_eq!(weight["role"], "parameter");
+    for rank in 0..2 {
+        let own = format!(
+            "bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.optimizer_state_dict.single_partition_of_fp32_groups.0"
+        );
+        let part = row(&report, &own);
+        assert_eq!(
+            (&part["shape"], &part["role"]),
+            (&json!([14]), &json!("optimizer"))
+        );
+    }
+    // 28 parameters in bfloat16; 2 parts of 14 in float32, each with two moments and a step.
+    assert_eq!(report["totals"]["by_class"]["parameters"], 56);
+    assert_eq!(
+        report["totals"]["by_class"]["optimizer"],
+        2 * (3 * 14 * 4 + 4)
+    );
+    assert_eq!(codes(&report), [("deepspeed", "")]);
+    let message = report["findings"][0]["message"].as_str().unwrap();
+    assert_eq!(
+        message,
+        "ZeRO stage 2, data-parallel ranks: 2, model-parallel ranks: 1, steps: 10"
+    );
+    let (mut below, _) = self::report(&[&format!("{DEEPSPEED}/global_step10"), "--verify"]);
+    below["file"]["path"] = json!(DEEPSPEED);
+    assert_eq!(below, report);
+}
+
+#[test]
+fn ranks_that_deepspeed_lacks_are_named() {
+    let folder = deepspeed();
+    let below = folder.path().join("global_step10");
+    fs::remove_file(below.join(STATES[2])).unwrap();
+    fs::write(folder.path().join("latest"), "global_step20").unwrap();
+    let (report, said) = report(&[text(&below)]);
+    assert_eq!(said.code, Some(2));
+    let expected = format!("is incomplete: `{}` is missing", STATES[2]);
+    assert!(said.stderr.contains(&expected), "{}", said.stderr);
+    let found = codes(&report);
+    assert!(found.contains(&("missing-shard", STATES[2])), "{found:?}");
+    assert!(
+        found.contains(&("not-latest", "global_step10")),
+        "{found:?}"
+    );
+    for (tag, expected) in [
+        ("global_step20", "no folder `global_step20`"),
+        ("../../etc", "leads out of"),
+        ("/etc", "leads out of"),
+    ] {
+        fs::write(folder.path().join("latest"), tag).unwrap();
+        let said = run(&[text(folder.path())]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{tag}");
+        assert!(said.stderr.contains(expected), "{tag}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn files_named_like_deepspeeds_are_read_like_others() {
+    let folder = deepspeed();
+    let below = folder.path().join("global_step10");
+    fs::write(below.join("mp_rank_4000000000_model_states.pt"), b"").unwrap();
+    let said = run(&[text(&below)]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    assert!(
+        said.stderr.contains("mp_rank_4000000000"),
+        "{}",
+        said.stderr
+    );
+    let from = below.join(STATES[0]);
+    fs::copy(&from, below.join("mp_rank_4000000000_model_states.pt")).unwrap();
+    let said = run(&[text(&below)]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    assert!(
+        said.stderr.contains("the ranks of one checkpoint exceed"),
+        "{}",
+        said.stderr
+    );
+    fs::remove_file(below.join("mp_rank_4000000000_model_states.pt")).unwrap();
+    let whole = fs::read(&from).unwrap();
+    fs::write(&from, &whole[..whole.len() / 2]).unwrap();
+    let said = run(&[text(&below)]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains(STATES[0]), "{}", said.stderr);
+    assert!(said.stderr.contains("hint: "), "{}", said.stderr);
+}

@@ -133,6 +133,7 @@ enum Format {
     Safetensors,
     ExportedProgram,
     Dcp,
+    Deepspeed,
     ShardedIndex,
 }
 
@@ -513,6 +514,7 @@ fn all_fixtures() -> Vec<String> {
         "fixtures/sharded/bin",
         "fixtures/sharded/safetensors",
         "fixtures/distributed/dcp",
+        "fixtures/package",
     ];
     folders.into_iter().flat_map(fixtures).collect()
 }

@@ -68,6 +68,8 @@ pub enum Format {
     ExportedProgram,
     /// A folder of `torch.distributed.checkpoint`.
     Dcp,
+    /// A folder that DeepSpeed saved.
+    DeepSpeed,
     /// An index of shards (`*.index.json`).
     ShardedIndex,
 }
@@ -86,6 +88,7 @@ impl Format {
             Format::Safetensors => "safetensors",
             Format::ExportedProgram => "exported-program",
             Format::Dcp => "dcp",
+            Format::DeepSpeed => "deepspeed",
             Format::ShardedIndex => "sharded-index",
         }
     }

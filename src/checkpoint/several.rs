@@ -94,6 +94,35 @@ impl Assembly {
         self.absorb(one)
     }
 
+    /// The same, with the file's own name before everything that has a name in it.
+    pub fn add_under(
+        &mut self,
+        prefix: &str,
+        file: FilePart,
+        mut checkpoint: Checkpoint,
+    ) -> Result<(), ModelError> {
+        let under = |name: &str| match name {
+            "" => prefix.to_owned(),
+            name => [prefix, ".", name].concat(),
+        };
+        let parts = &mut checkpoint.parts;
+        for tensor in &mut parts.tensors {
+            let name = under(tensor.name());
+            tensor.rename(&name);
+        }
+        for whole in &mut parts.composites {
+            whole.name = under(&whole.name);
+            whole.parts = whole.parts.iter().map(|part| under(part)).collect();
+        }
+        for array in &mut parts.numpy_arrays {
+            array.name = under(&array.name);
+        }
+        for module in &mut parts.modules {
+            module.path = under(&module.path);
+        }
+        self.add(file, checkpoint)
+    }
+
     /// Adds a file of which the contents follow, and says which of the files it is.
     pub(crate) fn begin_file(&mut self, file: FilePart) -> Result<u32, ModelError> {
         let index = u32::try_from(self.parts.files.len()).map_err(|_| ModelError::Sum)?;

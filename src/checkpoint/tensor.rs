@@ -474,6 +474,11 @@ impl Tensor {
         Some(self)
     }
 
+    /// Gives it another name.
+    pub(super) fn rename(&mut self, name: &str) {
+        self.parts.name = name.into();
+    }
+
     /// Its name as stored.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -65,6 +65,7 @@ pub fn read_merged(paths: &[PathBuf]) -> Result<Checkpoint, FormatError> {
 fn read_folder(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatError> {
     match Whole::of(path) {
         Some(Whole::Dcp) => return several::dcp::read(path),
+        Some(Whole::DeepSpeed(path)) => return several::deepspeed::read(&path),
         Some(Whole::Unsupported(error)) => return Err(error),
         None => {}
     }
@@ -122,10 +123,7 @@ fn read_zip(source: &Source) -> Result<Checkpoint, FormatError> {
     match archive.kind() {
         Kind::Pickle => archive.read_pickle(),
         Kind::Script => archive.read_script(),
-        Kind::Package => Err(FormatError::Unsupported {
-            what: "a torch.package archive".to_owned(),
-            hint: Some("its members can be looked at after unpacking it"),
-        }),
+        Kind::Package => archive.read_package(),
         Kind::ExportedProgram => Err(FormatError::Unsupported {
             what: "an exported program (`torch.export.save`, .pt2)".to_owned(),
             hint: None,
@@ -161,6 +159,8 @@ pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
 enum Whole {
     /// A distributed checkpoint.
     Dcp,
+    /// What DeepSpeed saved, in this folder.
+    DeepSpeed(PathBuf),
     /// Something that cannot be read.
     Unsupported(FormatError),
 }
@@ -169,6 +169,11 @@ impl Whole {
     fn of(path: &Path) -> Option<Whole> {
         if several::dcp::is_dcp(path) {
             return Some(Whole::Dcp);
+        }
+        match several::deepspeed::folder_of(path) {
+            Some(Ok(folder)) => return Some(Whole::DeepSpeed(folder)),
+            Some(Err(error)) => return Some(Whole::Unsupported(error)),
+            None => {}
         }
         path.join("saved_model.pb").exists().then(|| {
             Whole::Unsupported(FormatError::Unsupported {

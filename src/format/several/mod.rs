@@ -4,9 +4,11 @@
 //! * [`index`]: `*.index.json`, which says what tensor is in what shard
 //! * [`sharded`]: an index with its shards; several files as one
 //! * [`dcp`]: folders of `torch.distributed.checkpoint`
+//! * [`deepspeed`]: folders that DeepSpeed saved
 //! * [`members`]: what a folder is
 
 pub(crate) mod dcp;
+pub(crate) mod deepspeed;
 pub(crate) mod folder;
 pub(crate) mod index;
 pub(crate) mod members;
