@@ -199,6 +199,17 @@ fn files_of_another_save_and_without_metadata_are_named() {
 }
 
 #[test]
+fn a_part_alone_is_said_to_be_one() {
+    let said = run(&[&format!("{DCP}/{}", PARTS[0])]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""));
+    assert!(
+        said.stderr.contains("hint: name its folder"),
+        "{}",
+        said.stderr
+    );
+}
+
+#[test]
 fn damage_is_found_where_it_is() {
     let folder = copy();
     let path = folder.path().join(PARTS[1]);

@@ -50,7 +50,8 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatErro
         Ok(_) if path.ends_with(several::dcp::METADATA) && several::dcp::is_metadata(path) => {
             several::dcp::read(path.parent().unwrap_or(Path::new(".")))
         }
-        Ok(source) => read_source(&source, options),
+        Ok(source) => read_source(&source, options)
+            .map_err(|error| several::dcp::part_alone(path).unwrap_or(error)),
         Err(SourceError::Directory(path)) => read_folder(&path, options),
         Err(error) => Err(error.into()),
     }

@@ -15,6 +15,7 @@
 //! `zero_to_fp32.py`.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::super::error::FormatError;
@@ -338,7 +339,8 @@ fn name_of(kept: Kept, like: &str) -> String {
         let (text, from) = rest.split_at(begin);
         let width = from.bytes().take_while(u8::is_ascii_digit).count();
         name.push_str(text);
-        name.push_str(&format!("{number:0width$}"));
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{number:0width$}");
         rest = from.get(width..).unwrap_or("");
     }
     name.push_str(rest);

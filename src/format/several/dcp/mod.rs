@@ -87,6 +87,15 @@ fn ranks(name: &str) -> FileRanks {
     }
 }
 
+/// The error for a file that is only a part of a distributed checkpoint, and cannot be read without the rest.
+pub(crate) fn part_alone(path: &Path) -> Option<FormatError> {
+    let name = path.file_name()?.to_str()?;
+    is_part(name).then(|| FormatError::NotACheckpoint {
+        what: "a part of a distributed checkpoint".to_owned(),
+        hint: Some("name its folder: what is where in the parts is in its `.metadata`"),
+    })
+}
+
 /// Reads the distributed checkpoint that is this folder.
 pub(crate) fn read(path: &Path) -> Result<Checkpoint, FormatError> {
     let folder = Folder::open(path)?;

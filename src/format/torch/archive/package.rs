@@ -127,7 +127,7 @@ impl<'a> TorchArchive<'a> {
             }
         }
         parts.object = ObjectKind::Other;
-        self.runs_code(&sources, &mut reading);
+        runs_code(&sources, &mut reading);
         self.named_modules(&mut reading)?;
         self.finish_package(parts, reading, rows)
     }
@@ -180,25 +180,6 @@ impl<'a> TorchArchive<'a> {
         let pickle = self.packed(member, (reading, rows), None, Place::Plain)?;
         let held = (rows.len(), reading.data.storages().len()) != before;
         Ok((!held).then(|| object(shown(&pickle))))
-    }
-
-    /// Python sources run when what is pickled needs them.
-    fn runs_code(&self, sources: &[&str], reading: &mut Reading) {
-        let Some(first) = sources.first() else {
-            return;
-        };
-        let watch = &mut reading.watch;
-        watch.raise(Verdict::Suspicious);
-        watch.find(
-            Severity::Warning,
-            "package-code",
-            &cut(first),
-            format!(
-                "{} Python sources are in the package: loading it runs those that its objects need: {}",
-                sources.len(),
-                some(sources)
-            ),
-        );
     }
 
     /// Modules that come from elsewhere.
@@ -292,6 +273,25 @@ fn unpackers(pickle: &Pickle<'_>) -> Vec<GlobalId> {
         name.is_some_and(|(module, name)| UNPACKERS.contains(&(&*module, &*name)))
     };
     pickle.globals().filter(known).collect()
+}
+
+/// Python sources run when what is pickled needs them.
+fn runs_code(sources: &[&str], reading: &mut Reading) {
+    let Some(first) = sources.first() else {
+        return;
+    };
+    let watch = &mut reading.watch;
+    watch.raise(Verdict::Suspicious);
+    watch.find(
+        Severity::Warning,
+        "package-code",
+        &cut(first),
+        format!(
+            "{} Python sources are in the package: loading it runs those that its objects need: {}",
+            sources.len(),
+            some(sources)
+        ),
+    );
 }
 
 /// The first few names.
