@@ -5,8 +5,8 @@ Needed only to change the fixtures. Run it with the full set-up:
 
     scripts/setup --full && PYTHONPATH=.libtorch python3 scripts/make_fixtures.py [NAME...]
 
-NAME limits the run to groups: networks, models, files, hostile, several, numbers, train, exported. The same torch makes the same bytes, so
-`git status` is clean afterwards unless something really changed. See fixtures/README.md for what the truth holds.
+NAME limits the run to groups: networks, models, files, hostile, several, numbers, train, exported, distributed, package.
+The same torch makes the same bytes, so `git status` is clean afterwards unless something really changed. See fixtures/README.md for what the truth holds.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from fixture_maker import exported, files, hostile, models, networks, numbers, several, training
+from fixture_maker import distributed, exported, files, hostile, models, networks, numbers, package, several, training
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
@@ -32,6 +32,8 @@ GROUPS = {
     "numbers": numbers.make,
     "train": training.make,
     "exported": exported.make,
+    "distributed": distributed.make,
+    "package": package.make,
 }
 # Not made here: kept by the fuzzers.
 OTHERS = {"corpus"}

@@ -94,3 +94,15 @@ pub const STATISTICS_PER_BYTE: u64 = 16;
 
 /// Bytes of a compressed storage that is inflated for statistics; PyTorch compresses none.
 pub const STATISTICS_INFLATED_BYTES: u64 = 1 << 30;
+
+/// Names, chunks and places in the metadata of a distributed checkpoint, whatever its size.
+pub const DCP_ENTRIES: usize = 10_000;
+
+/// Bytes of that metadata for each further one: a second mention of a known chunk takes up at least 2, a real one 30.
+pub const DCP_BYTES_PER_ENTRY: usize = 16;
+
+/// Bytes of a file that names the newest checkpoint of a folder.
+pub const TAG_BYTES: u64 = 4096;
+
+/// Comparisons of chunks of tensors with each other, to find those that overlap: chunks along one dimension need one each.
+pub const CHUNK_COMPARISONS: u64 = 4_000_000;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::checkpoint::{ByteOrder, Checkpoint, Storage, Tensor};
+use crate::checkpoint::{ByteOrder, Checkpoint, Storage, StorageData, Tensor};
 use crate::format::{self, FormatError};
 use crate::source::Source;
 use crate::tensor::DType;
@@ -220,10 +220,14 @@ impl<'a> Items<'a> {
     ) -> Result<Items<'a>, NoItems> {
         let storages = checkpoint.storages();
         let storage = tensor.storage().and_then(|id| storages.get(id.index()));
-        let (Some(storage), Some(dtype)) = (storage, tensor.dtype()) else {
+        let Some(dtype) = tensor.dtype() else {
             return Err(NoItems::NotInFile);
         };
-        let absent = matches!(storage.data(), crate::checkpoint::StorageData::Absent);
+        if storage.is_none() && !tensor.chunks().is_empty() {
+            return Items::put_together(source, checkpoint, tensor, dtype);
+        }
+        let storage = storage.ok_or(NoItems::NotInFile)?;
+        let absent = matches!(storage.data(), StorageData::Absent);
         if absent || storage.is_skipped() {
             return Err(NoItems::NotInFile);
         }
@@ -233,6 +237,86 @@ impl<'a> Items<'a> {
             item_bytes: usize::try_from(dtype.item_bytes()).unwrap_or(usize::MAX),
             big_endian: checkpoint.byte_order() == Some(ByteOrder::Big),
         })
+    }
+
+    /// The items of a tensor that is stored in pieces, in memory of their own: no more than the pieces take up in the
+    /// file, which cover every element once.
+    fn put_together(
+        source: &'a Source,
+        checkpoint: &'a Checkpoint,
+        tensor: &'a Tensor,
+        dtype: DType,
+    ) -> Result<Items<'a>, NoItems> {
+        if !tensor.is_complete() {
+            let why = "its chunks do not make it up".to_owned();
+            return Err(NoItems::Unreadable(why));
+        }
+        let whole = || NoItems::Unreadable("its chunks do not fit into it".to_owned());
+        let item_bytes = usize::try_from(dtype.item_bytes()).map_err(|_| whole())?;
+        if dtype.values_per_byte().is_some() {
+            return Err(NoItems::Unreadable(
+                "it is packed, and in pieces".to_owned(),
+            ));
+        }
+        // Views can repeat a few bytes without end: what is put together is no more than what is there.
+        let held = tensor.storages().filter_map(|id| checkpoint.storage(id));
+        let held = held.filter(|storage| storage.data() != StorageData::Absent);
+        if held.map(Storage::bytes).fold(0, u64::saturating_add) < tensor.bytes() {
+            return Err(NoItems::NotInFile);
+        }
+        let strides = tensor.strides().unwrap_or_default();
+        let mut bytes = vec![0_u8; usize::try_from(tensor.bytes()).map_err(|_| whole())?];
+        for chunk in tensor.chunks() {
+            let view = chunk.view.as_ref().ok_or(NoItems::NotInFile)?;
+            if view.numel() == 0 {
+                continue;
+            }
+            let piece = Items::of(source, checkpoint, view)?;
+            let steps = chunk.offsets.iter().zip(strides);
+            let start = steps.fold(0_u64, |sum, (offset, stride)| {
+                sum.saturating_add(offset.saturating_mul(*stride))
+            });
+            piece
+                .copy_into(&mut bytes, (&chunk.sizes, strides, start), item_bytes)
+                .ok_or_else(whole)?;
+        }
+        Ok(Items {
+            bytes: Cow::Owned(bytes),
+            tensor,
+            item_bytes,
+            big_endian: checkpoint.byte_order() == Some(ByteOrder::Big),
+        })
+    }
+
+    /// Copies all items to their places in a larger tensor: whole rows where they are beside each other.
+    fn copy_into(
+        &self,
+        bytes: &mut [u8],
+        (sizes, strides, start): (&[u64], &[u64], u64),
+        item_bytes: usize,
+    ) -> Option<()> {
+        let mut put = |at: u64, items: &[u8]| -> Option<()> {
+            let at = usize::try_from(at).ok()?.checked_mul(item_bytes)?;
+            let place = bytes.get_mut(at..at.checked_add(items.len())?)?;
+            place.copy_from_slice(items);
+            Some(())
+        };
+        if let (true, Some(run), Some((last, outer))) =
+            (self.is_contiguous(), self.run(), sizes.split_last())
+        {
+            let row = usize::try_from(*last).ok()?.checked_mul(item_bytes)?;
+            let steps = strides.get(..outer.len())?;
+            let rows = Offsets::new(outer, steps, start);
+            let mut sources = run.chunks_exact(row.max(1));
+            for at in rows {
+                put(at, sources.next()?)?;
+            }
+            return Some(());
+        }
+        for (from, to) in self.offsets().zip(Offsets::new(sizes, strides, start)) {
+            put(to, self.item(from)?)?;
+        }
+        Some(())
     }
 
     /// Whether all items are beside each other, in order: then [`Items::run`] is all of them.

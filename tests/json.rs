@@ -29,6 +29,8 @@ struct Report {
     tensors: Vec<Tensor>,
     storages: Vec<Storage>,
     #[serde(default)]
+    objects: Vec<StoredObject>,
+    #[serde(default)]
     composites: Vec<Composite>,
     #[serde(default)]
     numpy_arrays: Vec<NumpyArray>,
@@ -81,6 +83,42 @@ struct FilePart {
     #[serde(deserialize_with = "present")]
     format: Option<Format>,
     storages: u64,
+    #[serde(default)]
+    ranks: Option<Ranks>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ranks {
+    rank: Option<u64>,
+    model_parallel: Option<u64>,
+    data_parallel: Option<u64>,
+    layer: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Chunk {
+    offsets: Vec<u64>,
+    sizes: Vec<u64>,
+    #[serde(deserialize_with = "present")]
+    file: Option<String>,
+    #[serde(deserialize_with = "present")]
+    file_offset: Option<u64>,
+    #[serde(deserialize_with = "present")]
+    file_bytes: Option<u64>,
+    #[serde(deserialize_with = "present")]
+    storage: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredObject {
+    name: String,
+    value: String,
+    member: String,
+    offset: u64,
+    bytes: u64,
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -95,6 +133,7 @@ enum Format {
     Safetensors,
     ExportedProgram,
     Dcp,
+    Deepspeed,
     ShardedIndex,
 }
 
@@ -140,6 +179,22 @@ struct Tensor {
     layout: Layout,
     #[serde(deserialize_with = "present")]
     stats: Option<serde_json::Value>,
+    #[serde(default)]
+    chunks: Vec<Chunk>,
+}
+
+impl Tensor {
+    /// The storages that it views, each with the bytes of the view.
+    fn in_storages(&self) -> Vec<(usize, u64)> {
+        if let Some(storage) = self.storage {
+            return vec![(storage, self.bytes.unwrap_or(0))];
+        }
+        let item = self.bytes.unwrap_or(0) / self.numel.unwrap_or(0).max(1);
+        let chunks = self.chunks.iter();
+        let pieces = chunks
+            .filter_map(|chunk| Some((chunk.storage?, item * chunk.sizes.iter().product::<u64>())));
+        pieces.collect()
+    }
 }
 
 #[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
@@ -172,6 +227,7 @@ enum Layout {
     Nested,
     Meta,
     Uninitialized,
+    Chunked,
 }
 
 #[derive(Debug, Deserialize)]
@@ -378,7 +434,7 @@ fn assert_adds_up(report: &Report) {
             assert_eq!(tensor.layout, Layout::Uninitialized);
         }
         assert_eq!(tensor.storage.is_some(), tensor.storage_offset.is_some());
-        if let Some(storage) = tensor.storage {
+        for (storage, _) in tensor.in_storages() {
             named[storage] += 1;
         }
         assert!(tensor.stats.is_none());
@@ -406,12 +462,8 @@ fn assert_adds_up(report: &Report) {
     );
     let slack = totals.storage_bytes - sum(|storage| storage.used_bytes);
     assert_eq!(slack, totals.slack_bytes, "{path}");
-    let in_storages: u64 = report
-        .tensors
-        .iter()
-        .filter(|tensor| tensor.storage.is_some())
-        .filter_map(|tensor| tensor.bytes)
-        .sum();
+    let views = report.tensors.iter().flat_map(Tensor::in_storages);
+    let in_storages: u64 = views.map(|(_, bytes)| bytes).sum();
     assert_eq!(
         in_storages - totals.shared_bytes + totals.slack_bytes,
         totals.storage_bytes,
@@ -461,6 +513,8 @@ fn all_fixtures() -> Vec<String> {
         "fixtures",
         "fixtures/sharded/bin",
         "fixtures/sharded/safetensors",
+        "fixtures/distributed/dcp",
+        "fixtures/package",
     ];
     folders.into_iter().flat_map(fixtures).collect()
 }

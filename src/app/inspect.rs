@@ -238,13 +238,14 @@ fn damage(looked: &Looked<'_>) -> Option<Failure> {
 /// The error for a checkpoint that lacks some of its files.
 pub(super) fn incomplete(path: &Path, checkpoint: &Checkpoint) -> Option<Failure> {
     let mut missing = checkpoint.findings().iter();
-    let first = missing.find(|finding| finding.code == format::MISSING_SHARD)?;
-    let message = format!(
-        "`{}` is incomplete: `{}` is missing",
-        path.display(),
-        first.location
-    );
-    Some(Failure::input(message).hint("fetch the missing files"))
+    let first = missing.find(|finding| format::is_incomplete(finding))?;
+    let (path, place) = (path.display(), &first.location);
+    if first.code == format::MISSING_SHARD {
+        let message = format!("`{path}` is incomplete: `{place}` is missing");
+        return Some(Failure::input(message).hint("fetch the missing files"));
+    }
+    let message = format!("`{path}` is not whole: `{place}`: {}", first.message);
+    Some(Failure::input(message).hint("saving it was interrupted, or files of two saves are mixed"))
 }
 
 /// What several files that are one model are called.

@@ -11,14 +11,21 @@ use crate::diff::{Facts, FindingFacts, Scan};
 /// Every code that a finding can have, with what it means.
 pub const CODES: &[(&str, &str)] = &[
     ("bad-crc", "a record whose checksum is wrong"),
+    ("chunks-not-compared", "chunks too many to compare"),
+    (
+        "composite-chunk",
+        "a chunk that is stored as several tensors",
+    ),
     ("dangerous", "a file that is dangerous to load"),
     ("dangerous-global", "a global that can run any code"),
     (
         "dangerous-opcode",
         "an instruction that `torch.save` never writes",
     ),
+    ("deepspeed", "what DeepSpeed says of the whole"),
     ("does-not-fit", "a run that needs more memory than there is"),
     ("dtype-mix", "parameters of several floating dtypes"),
+    ("duplicate-entry", "two entries for one piece"),
     (
         "duplicate-storage",
         "storages of equal bytes (with `--hash`)",
@@ -27,6 +34,10 @@ pub const CODES: &[(&str, &str)] = &[
     ("ema-copy", "averaged copies of the weights"),
     ("engine-listing-differs", "libtorch lists other tensors"),
     ("estimate-from-cpu", "an estimate from the CPU's run"),
+    (
+        "extern-modules",
+        "modules that a package takes from elsewhere",
+    ),
     ("extra-shard", "a shard that the index does not name"),
     ("file-operator", "TorchScript code that touches files"),
     ("float64-parameters", "parameters of double precision"),
@@ -44,10 +55,16 @@ pub const CODES: &[(&str, &str)] = &[
         "memory-snapshot",
         "a memory snapshot, which is no checkpoint",
     ),
+    ("missing-chunk", "elements of a tensor in no chunk"),
     ("missing-shard", "a shard that is not there"),
+    ("mocked-modules", "modules that a package only names"),
     ("nan", "numbers that are NaN (reads all data)"),
     ("no-data", "tensors without their contents"),
     ("no-estimate", "no estimate of GPU memory"),
+    ("not-latest", "a checkpoint that is not the newest"),
+    ("opaque-entry", "bytes that are not looked into"),
+    ("overlapping-chunks", "elements of a tensor in two chunks"),
+    ("package-code", "Python source in a package"),
     ("setstate-code", "TorchScript code that runs on loading"),
     (
         "several-dtypes",
@@ -58,7 +75,9 @@ pub const CODES: &[(&str, &str)] = &[
     ("trailing-data", "bytes behind the end"),
     ("trailing-pickle-data", "bytes behind the end of a pickle"),
     ("uninitialized", "a lazy parameter without a shape"),
+    ("unknown-entry", "an entry for nothing that is named"),
     ("unreferenced-record", "a record that nothing refers to"),
+    ("unused-bytes", "bytes of a file that no entry is in"),
     ("zip-flags", "an archive with unusual flags"),
 ];
 

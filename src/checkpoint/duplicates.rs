@@ -108,11 +108,10 @@ impl Names {
     fn of(parts: &CheckpointParts) -> Names {
         let mut first_tensor = vec![None; parts.storages.len()];
         for (index, tensor) in parts.tensors.iter().enumerate() {
-            let slot = tensor
-                .storage()
-                .and_then(|id| first_tensor.get_mut(id.index()));
-            if let Some(slot) = slot {
-                slot.get_or_insert(index);
+            for id in tensor.storages() {
+                if let Some(slot) = first_tensor.get_mut(id.index()) {
+                    slot.get_or_insert(index);
+                }
             }
         }
         Names { first_tensor }

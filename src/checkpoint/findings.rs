@@ -42,11 +42,10 @@ fn slack(parts: &CheckpointParts) -> Vec<Finding> {
     let rest = wasted.split_off(wasted.len().min(limits::FINDINGS_PER_KIND));
     let mut first_tensor: Vec<Option<&str>> = vec![None; parts.storages.len()];
     for tensor in &parts.tensors {
-        let slot = tensor
-            .storage()
-            .and_then(|id| first_tensor.get_mut(id.index()));
-        if let Some(slot) = slot {
-            slot.get_or_insert(tensor.name());
+        for id in tensor.storages() {
+            if let Some(slot) = first_tensor.get_mut(id.index()) {
+                slot.get_or_insert(tensor.name());
+            }
         }
     }
     let mut findings: Vec<Finding> = wasted
@@ -111,22 +110,26 @@ fn averages(parts: &CheckpointParts) -> Option<Finding> {
     }
     // A storage that the weights use too is no copy.
     let mut counted = vec![false; parts.storages.len()];
-    let mut count = |tensor: &Tensor| {
-        let slot = tensor.storage().and_then(|id| counted.get_mut(id.index()));
-        slot.is_some_and(|slot| !std::mem::replace(slot, true))
+    let mut uncounted_bytes = |tensor: &Tensor| {
+        let new = tensor.storages().filter(|id| {
+            let slot = counted.get_mut(id.index());
+            slot.is_some_and(|slot| !std::mem::replace(slot, true))
+        });
+        let bytes = new.map(|id| {
+            let storage = parts.storages.get(id.index());
+            storage.map_or(0, super::Storage::file_bytes)
+        });
+        bytes.reduce(u64::saturating_add)
     };
     for tensor in parts.tensors.iter().filter(|t| average(t.name()).is_none()) {
-        count(tensor);
+        uncounted_bytes(tensor);
     }
     let (mut bytes, mut tensors) = (0_u64, 0_u64);
     for tensor in &parts.tensors {
         let copied = average(tensor.name())
             .is_some_and(|name| weights.contains(&key(&hasher, name, tensor)));
-        if copied && count(tensor) {
-            let storage = tensor
-                .storage()
-                .and_then(|id| parts.storages.get(id.index()));
-            bytes = bytes.saturating_add(storage.map_or(0, super::Storage::file_bytes));
+        if copied && let Some(own) = uncounted_bytes(tensor) {
+            bytes = bytes.saturating_add(own);
             tensors = tensors.saturating_add(1);
         }
     }

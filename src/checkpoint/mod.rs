@@ -9,8 +9,10 @@
 //! * the totals add up: `tensor_bytes - shared_bytes + slack_bytes = storage_bytes` (tensors without a storage aside),
 //!   and `by_class` and `storages + overhead` both give the file's size.
 
+mod chunks;
 mod duplicates;
 mod findings;
+mod objects;
 pub mod program;
 mod several;
 mod statistics;
@@ -20,7 +22,9 @@ mod usage;
 
 use std::fmt;
 
-pub use several::{Assembly, FilePart};
+pub use chunks::Chunk;
+pub use objects::StoredObject;
+pub use several::{Assembly, FilePart, FileRanks};
 pub use statistics::{Statistics, Value};
 pub use tensor::{
     ContentHash, Layout, Quantizer, Role, RoleSource, Storage, StorageData, StorageId,
@@ -65,6 +69,8 @@ pub enum Format {
     ExportedProgram,
     /// A folder of `torch.distributed.checkpoint`.
     Dcp,
+    /// A folder that DeepSpeed saved.
+    DeepSpeed,
     /// An index of shards (`*.index.json`).
     ShardedIndex,
 }
@@ -83,6 +89,7 @@ impl Format {
             Format::Safetensors => "safetensors",
             Format::ExportedProgram => "exported-program",
             Format::Dcp => "dcp",
+            Format::DeepSpeed => "deepspeed",
             Format::ShardedIndex => "sharded-index",
         }
     }
@@ -312,6 +319,8 @@ pub struct CheckpointParts {
     pub tensors: Vec<Tensor>,
     /// Tensors that are stored as several.
     pub composites: Vec<Composite>,
+    /// Objects that are no tensors and have a name of their own.
+    pub objects: Vec<StoredObject>,
     /// numpy arrays.
     pub numpy_arrays: Vec<NumpyArray>,
     /// Modules, parents before children.
@@ -346,6 +355,7 @@ impl CheckpointParts {
             storages: Vec::new(),
             tensors: Vec::new(),
             composites: Vec::new(),
+            objects: Vec::new(),
             numpy_arrays: Vec::new(),
             modules: Vec::new(),
             methods: Vec::new(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use compact_str::CompactString;
 
 use super::{
-    ByteOrder, Checkpoint, CheckpointParts, Finding, Format, ModelError, ObjectKind, Storage,
+    ByteOrder, Checkpoint, CheckpointParts, Finding, Format, ModelError, ObjectKind, Security,
 };
 
 /// One of the files that a checkpoint consists of.
@@ -20,6 +20,21 @@ pub struct FilePart {
     pub bytes: u64,
     /// What kind of file it is; `None` where it holds no tensors (an index).
     pub format: Option<Format>,
+    /// Which of the processes that saved it the file belongs to, where its name says.
+    pub ranks: FileRanks,
+}
+
+/// Which process wrote a file, and which part of the model: as far as the file's name says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FileRanks {
+    /// Of all processes.
+    pub rank: Option<u64>,
+    /// Of those that hold different parts of every layer.
+    pub model_parallel: Option<u64>,
+    /// Of those that hold different parts of the optimizer's state.
+    pub data_parallel: Option<u64>,
+    /// The layer that the file holds.
+    pub layer: Option<u64>,
 }
 
 /// Puts the models of several files together.
@@ -66,55 +81,104 @@ impl Assembly {
 
     /// Adds the model of one file. Members become `file::member`; names stay as they are.
     pub fn add(&mut self, file: FilePart, checkpoint: Checkpoint) -> Result<(), ModelError> {
-        self.add_file(&file)?;
-        let one = checkpoint.into_parts();
-        let first = u32::try_from(self.parts.storages.len()).map_err(|_| ModelError::Sum)?;
+        let name = file.name.clone();
+        let index = self.begin_file(file)?;
+        let mut one = checkpoint.into_parts();
+        for finding in &mut one.findings {
+            finding.location = located(&finding.location, &name);
+        }
+        for storage in &mut one.storages {
+            let member: CompactString = [&name, "::", storage.member()].concat().into();
+            *storage = storage.clone().in_file(index, member);
+        }
+        self.absorb(one)
+    }
+
+    /// The same, with the file's own name before everything that has a name in it.
+    pub fn add_under(
+        &mut self,
+        prefix: &str,
+        file: FilePart,
+        mut checkpoint: Checkpoint,
+    ) -> Result<(), ModelError> {
+        let under = |name: &str| match name {
+            "" => prefix.to_owned(),
+            name => [prefix, ".", name].concat(),
+        };
+        let parts = &mut checkpoint.parts;
+        for tensor in &mut parts.tensors {
+            let name = under(tensor.name());
+            tensor.rename(&name);
+        }
+        for whole in &mut parts.composites {
+            whole.name = under(&whole.name);
+            whole.parts = whole.parts.iter().map(|part| under(part)).collect();
+        }
+        for array in &mut parts.numpy_arrays {
+            array.name = under(&array.name);
+        }
+        for module in &mut parts.modules {
+            module.path = under(&module.path);
+        }
+        self.add(file, checkpoint)
+    }
+
+    /// Adds a file of which the contents follow, and says which of the files it is.
+    pub(crate) fn begin_file(&mut self, file: FilePart) -> Result<u32, ModelError> {
         let index = u32::try_from(self.parts.files.len()).map_err(|_| ModelError::Sum)?;
+        self.add_file(&file)?;
+        self.parts.files.push(file);
+        Ok(index)
+    }
+
+    /// Adds something that was found in a file; its storages know which.
+    pub(crate) fn absorb(&mut self, one: CheckpointParts) -> Result<(), ModelError> {
+        let first = u32::try_from(self.parts.storages.len()).map_err(|_| ModelError::Sum)?;
         self.agree(&one);
         let parts = &mut self.parts;
         parts.code_bytes = add(parts.code_bytes, one.code_bytes)?;
         parts.pickle_bytes = add(parts.pickle_bytes, one.pickle_bytes)?;
         parts.unreferenced_bytes = add(parts.unreferenced_bytes, one.unreferenced_bytes)?;
-        let storages = one.storages.into_iter();
-        parts
-            .storages
-            .extend(storages.map(|storage| in_file(storage, index, &file.name)));
+        parts.storages.extend(one.storages);
         for tensor in one.tensors {
             parts
                 .tensors
                 .push(tensor.behind(first).ok_or(ModelError::Sum)?);
         }
         parts.composites.extend(one.composites);
+        parts.objects.extend(one.objects);
         parts.numpy_arrays.extend(one.numpy_arrays);
         parts.modules.extend(one.modules);
         if parts.methods.is_empty() {
             parts.methods = one.methods;
         }
         parts.programs.extend(one.programs);
-        let findings = one.findings.into_iter();
-        parts
-            .findings
-            .extend(findings.map(|finding| located(finding, &file.name)));
+        parts.findings.extend(one.findings);
         for pair in one.metadata {
             if self.metadata.insert(pair.clone()) {
                 parts.metadata.push(pair);
             }
         }
-        let security = &mut parts.security;
-        security.verdict = security.verdict.max(one.security.verdict);
-        union(
-            &mut self.globals,
-            &mut security.globals,
-            one.security.globals,
-        );
+        self.secure(one.security);
+        self.checkpoints += 1;
+        Ok(())
+    }
+
+    /// Adds what another stream of the checkpoint names.
+    pub(crate) fn secure(&mut self, one: Security) {
+        let security = &mut self.parts.security;
+        security.verdict = security.verdict.max(one.verdict);
+        union(&mut self.globals, &mut security.globals, one.globals);
         union(
             &mut self.unexpected,
             &mut security.unexpected_globals,
-            one.security.unexpected_globals,
+            one.unexpected_globals,
         );
-        parts.files.push(file);
-        self.checkpoints += 1;
-        Ok(())
+    }
+
+    /// What there is so far, for what only the whole can know.
+    pub(crate) fn parts_mut(&mut self) -> &mut CheckpointParts {
+        &mut self.parts
     }
 
     /// The whole, checked.
@@ -165,20 +229,11 @@ fn add(a: u64, b: u64) -> Result<u64, ModelError> {
     a.checked_add(b).ok_or(ModelError::Sum)
 }
 
-fn in_file(storage: Storage, index: u32, name: &str) -> Storage {
-    let member: CompactString = [name, "::", storage.member()].concat().into();
-    storage.in_file(index, member)
-}
-
-fn located(finding: Finding, name: &str) -> Finding {
-    let location = if finding.location.is_empty() {
+fn located(location: &str, name: &str) -> String {
+    if location.is_empty() {
         name.to_owned()
     } else {
-        [name, "::", &finding.location].concat()
-    };
-    Finding {
-        location,
-        ..finding
+        [name, "::", location].concat()
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use compact_str::CompactString;
 
 use super::ModelError;
+use super::chunks::Chunks;
 use crate::tensor::{self, DType, Dims};
 
 /// The number of a storage: its place in file order. Tensors with equal numbers share memory.
@@ -113,6 +114,8 @@ pub enum Layout {
     Meta,
     /// A lazy parameter that has no shape yet.
     Uninitialized,
+    /// In several pieces, each in a storage of its own.
+    Chunked,
 }
 
 impl Layout {
@@ -130,6 +133,7 @@ impl Layout {
             Layout::Nested => "nested",
             Layout::Meta => "meta",
             Layout::Uninitialized => "uninitialized",
+            Layout::Chunked => "chunked",
         }
     }
 }
@@ -219,9 +223,23 @@ impl Storage {
     }
 
     /// The same storage as part of a checkpoint of several files.
-    pub(super) fn in_file(mut self, index: u32, member: CompactString) -> Storage {
+    pub(crate) fn in_file(mut self, index: u32, member: CompactString) -> Storage {
         self.file = Some(index);
         self.parts.member = member;
+        self
+    }
+
+    /// The same storage where its archive starts at this byte of the file.
+    pub(crate) fn behind(mut self, bytes: u64) -> Storage {
+        self.parts.data = match self.parts.data {
+            StorageData::Raw { offset } => StorageData::Raw {
+                offset: offset.saturating_add(bytes),
+            },
+            StorageData::Deflated { offset } => StorageData::Deflated {
+                offset: offset.saturating_add(bytes),
+            },
+            other => other,
+        };
         self
     }
 
@@ -383,6 +401,7 @@ impl Quantizer {
 pub struct Tensor {
     parts: TensorParts,
     quantizer: Option<Quantizer>,
+    pub(super) chunks: Option<Box<Chunks>>,
     numel: u64,
     bytes: u64,
 }
@@ -394,6 +413,7 @@ impl Tensor {
             return Ok(Tensor {
                 parts,
                 quantizer: None,
+                chunks: None,
                 numel: 0,
                 bytes: 0,
             });
@@ -424,6 +444,7 @@ impl Tensor {
         Ok(Tensor {
             parts,
             quantizer: None,
+            chunks: None,
             numel,
             bytes,
         })
@@ -451,11 +472,19 @@ impl Tensor {
     }
 
     /// The same tensor where other storages come first; `None` where there are too many.
-    pub(super) fn behind(mut self, storages: u32) -> Option<Tensor> {
+    pub(crate) fn behind(mut self, storages: u32) -> Option<Tensor> {
         if let Some(id) = self.parts.storage {
             self.parts.storage = Some(StorageId(id.0.checked_add(storages)?));
         }
+        if let Some(chunks) = self.chunks.take() {
+            self.chunks = Some(Box::new(chunks.behind(storages)?));
+        }
         Some(self)
+    }
+
+    /// Gives it another name.
+    pub(super) fn rename(&mut self, name: &str) {
+        self.parts.name = name.into();
     }
 
     /// Its name as stored.

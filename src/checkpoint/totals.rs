@@ -119,8 +119,11 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
                 by_dtype.push((dtype, sum));
             }
         }
-        if let Some(role) = tensor.storage().and_then(|id| roles.get_mut(id.index())) {
-            in_storages = add(in_storages, bytes)?;
+        for view in tensor.stored() {
+            let Some(role) = view.storage().and_then(|id| roles.get_mut(id.index())) else {
+                continue;
+            };
+            in_storages = add(in_storages, view.bytes())?;
             if role.is_none_or(|(known, _)| tensor.role() < known) {
                 *role = Some((tensor.role(), u32::try_from(index).unwrap_or(u32::MAX)));
             }

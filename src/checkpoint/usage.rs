@@ -20,7 +20,7 @@ pub(super) fn of_storages(parts: &CheckpointParts) -> Result<Vec<Usage>, ModelEr
     let mut usage = vec![Usage::default(); parts.storages.len()];
     // Indices of tensors by storage, in one sorted list instead of a list a storage.
     let mut views: Vec<(usize, &Tensor)> = Vec::with_capacity(parts.tensors.len());
-    for tensor in &parts.tensors {
+    for tensor in parts.tensors.iter().flat_map(Tensor::stored) {
         let Some(id) = tensor.storage() else { continue };
         let slot = usage
             .get_mut(id.index())

@@ -109,6 +109,16 @@ pub enum FormatError {
         /// What is wrong with it.
         source: Box<FormatError>,
     },
+    /// One of the entries that a file consists of.
+    #[error("in the entry of `{name}`, at byte {offset}")]
+    Entry {
+        /// Whose entry.
+        name: String,
+        /// Where it starts.
+        offset: u64,
+        /// What is wrong with it.
+        source: Box<FormatError>,
+    },
     /// More work than a file of this size may cause.
     #[error("{what} exceed the bound of {limit}")]
     Limit {
@@ -261,6 +271,19 @@ fn at(offset: Option<u64>) -> String {
 }
 
 impl FormatError {
+    /// The same error, of an entry of the file.
+    pub(crate) fn in_entry(self, name: &str, offset: u64) -> FormatError {
+        match self {
+            // What says where it is in the file needs no more.
+            FormatError::Truncated { .. } => self,
+            source => FormatError::Entry {
+                name: super::pickle::cut(name),
+                offset,
+                source: Box::new(source),
+            },
+        }
+    }
+
     /// What the user can do about it, where there is something.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -283,7 +306,7 @@ impl FormatError {
                 "readers disagree on what such an archive holds; it was not written by PyTorch"
                     .to_owned(),
             ),
-            FormatError::Part { source, .. } => source.hint(),
+            FormatError::Part { source, .. } | FormatError::Entry { source, .. } => source.hint(),
             FormatError::Member {
                 fault: MemberFault::Outside,
                 ..

@@ -27,7 +27,9 @@ pub(crate) use data::on_all_cores;
 pub use data::{hash, storage_bytes, verify};
 pub use error::{FormatError, MemberFault, TensorFault};
 pub use loading::{Loadable, Piece, loadable};
+pub use several::dcp::check as check_dcp;
 pub use several::index::check_index;
+pub(crate) use several::is_incomplete;
 pub use several::members::{Member, Members, members};
 pub use several::open_data;
 pub(crate) use several::sharded::MISSING_SHARD;
@@ -48,7 +50,11 @@ pub fn read(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatErro
         Ok(source) if detect::detect(source.bytes())? == Detected::Index => {
             several::sharded::read_index(path, &source)
         }
-        Ok(source) => read_source(&source, options),
+        Ok(_) if path.ends_with(several::dcp::METADATA) && several::dcp::is_metadata(path) => {
+            several::dcp::read(path.parent().unwrap_or(Path::new(".")))
+        }
+        Ok(source) => read_source(&source, options)
+            .map_err(|error| several::dcp::part_alone(path).unwrap_or(error)),
         Err(SourceError::Directory(path)) => read_folder(&path, options),
         Err(error) => Err(error.into()),
     }
@@ -61,8 +67,11 @@ pub fn read_merged(paths: &[PathBuf]) -> Result<Checkpoint, FormatError> {
 
 /// Reads a folder that is one checkpoint.
 fn read_folder(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatError> {
-    if let Some(named) = folder(path) {
-        return Err(named);
+    match Whole::of(path) {
+        Some(Whole::Dcp) => return several::dcp::read(path),
+        Some(Whole::DeepSpeed(path)) => return several::deepspeed::read(&path),
+        Some(Whole::Unsupported(error)) => return Err(error),
+        None => {}
     }
     let members = members(path)?;
     if let Some(index) = several::members::sole_index(&members) {
@@ -84,7 +93,7 @@ fn read_folder(path: &Path, options: &ReadOptions) -> Result<Checkpoint, FormatE
 
 /// The checkpoints of a folder that is not one checkpoint itself; `None` where it is, or is no folder.
 pub fn several_checkpoints(path: &Path) -> Result<Option<Members>, FormatError> {
-    if !path.is_dir() || folder(path).is_some() {
+    if !path.is_dir() || Whole::of(path).is_some() {
         return Ok(None);
     }
     let members = members(path)?;
@@ -118,10 +127,7 @@ fn read_zip(source: &Source) -> Result<Checkpoint, FormatError> {
     match archive.kind() {
         Kind::Pickle => archive.read_pickle(),
         Kind::Script => archive.read_script(),
-        Kind::Package => Err(FormatError::Unsupported {
-            what: "a torch.package archive".to_owned(),
-            hint: Some("its members can be looked at after unpacking it"),
-        }),
+        Kind::Package => archive.read_package(),
         Kind::ExportedProgram => export::read(&archive),
         Kind::Other => Err(detect::other_zip(archive.names())),
     }
@@ -153,18 +159,31 @@ pub fn read_inputs(source: &Source) -> Result<Inputs, FormatError> {
     }
 }
 
-/// A folder that is one thing which cannot be read.
-fn folder(path: &Path) -> Option<FormatError> {
-    let has = |name: &str| path.join(name).exists();
-    let what = if has(".metadata") {
-        "a torch.distributed checkpoint (a folder)"
-    } else if has("saved_model.pb") {
-        "a TensorFlow SavedModel (a folder)"
-    } else {
-        return None;
-    };
-    Some(FormatError::Unsupported {
-        what: what.to_owned(),
-        hint: None,
-    })
+/// A folder that is one thing.
+enum Whole {
+    /// A distributed checkpoint.
+    Dcp,
+    /// What DeepSpeed saved, in this folder.
+    DeepSpeed(PathBuf),
+    /// Something that cannot be read.
+    Unsupported(FormatError),
+}
+
+impl Whole {
+    fn of(path: &Path) -> Option<Whole> {
+        if several::dcp::is_dcp(path) {
+            return Some(Whole::Dcp);
+        }
+        match several::deepspeed::folder_of(path) {
+            Some(Ok(folder)) => return Some(Whole::DeepSpeed(folder)),
+            Some(Err(error)) => return Some(Whole::Unsupported(error)),
+            None => {}
+        }
+        path.join("saved_model.pb").exists().then(|| {
+            Whole::Unsupported(FormatError::Unsupported {
+                what: "a TensorFlow SavedModel (a folder)".to_owned(),
+                hint: None,
+            })
+        })
+    }
 }

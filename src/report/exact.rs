@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::RunReport;
+use super::parts::{ChunkReport, ObjectReport, RanksReport};
 use crate::checkpoint::{
     ByteOrder, Checkpoint, Composite, Finding, Format, NumpyArray, Statistics, Storage, StorageId,
     Sum, Tensor, Totals, Verified,
@@ -27,6 +28,9 @@ pub struct ExactReport<'a> {
     pub tensors: TensorList<'a>,
     /// Every storage, in file order.
     pub storages: StorageList<'a>,
+    /// Objects that are no tensors and have a name of their own; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<ObjectReport<'a>>,
     /// Tensors that are stored as several; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub composites: Vec<CompositeReport<'a>>,
@@ -159,6 +163,9 @@ pub struct PartReport<'a> {
     pub format: Option<&'static str>,
     /// Tensors' storages in it.
     pub storages: u64,
+    /// Which process it belongs to; left out where its name does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksReport>,
 }
 
 /// One tensor.
@@ -190,6 +197,9 @@ pub struct TensorReport<'a> {
     pub layout: &'static str,
     /// Statistics of its values.
     pub stats: Option<&'a Statistics>,
+    /// The pieces that it is stored in; left out where the file does not keep it in pieces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chunks: Vec<ChunkReport<'a>>,
 }
 
 /// One storage.
@@ -403,6 +413,7 @@ impl<'a> ExactReport<'a> {
                 hashed: checkpoint.totals().by_class.duplicates.is_some(),
             },
             totals: totals(checkpoint.totals()),
+            objects: checkpoint.objects().iter().map(ObjectReport::of).collect(),
             composites: checkpoint.composites().iter().map(composite).collect(),
             numpy_arrays: checkpoint.numpy_arrays().iter().map(numpy_array).collect(),
             programs: checkpoint
@@ -437,6 +448,7 @@ fn files(checkpoint: &Checkpoint) -> Vec<PartReport<'_>> {
             bytes: file.bytes,
             format: file.format.map(Format::name),
             storages,
+            ranks: RanksReport::of(file.ranks),
         })
         .collect()
 }
@@ -458,6 +470,7 @@ fn tensor<'a>(tensor: &'a Tensor, stats: Option<&'a Statistics>) -> TensorReport
         requires_grad: tensor.requires_grad(),
         layout: tensor.layout().name(),
         stats,
+        chunks: tensor.chunks().iter().map(ChunkReport::of).collect(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use super::grid::{Fact, Grid, level, spans};
 use super::layout::{Row, RowKind};
-use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
+use super::parts::more_facts;
+use super::table::{kinds_text, no_rows, notes, shape_cell, verified_text};
 use super::text_table::{Column, Look, Side};
 use super::{Document, Render, SumReport, run};
 use crate::text::escape;
@@ -162,8 +163,8 @@ fn totals(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
             cast.dtype.name()
         )?;
     }
-    if let Some(text) = numpy_text(&document.report, units) {
-        writeln!(out, "<p>Numpy: {}</p>", html(&text))?;
+    for (name, text) in more_facts(&document.report, units) {
+        writeln!(out, "<p>{name}: {}</p>", html(&text))?;
     }
     if let Some(verified) = document.report.verified {
         let text = verified_text(verified, units);

@@ -347,7 +347,9 @@ fn layout(node: &Node<'_>) -> Option<&'static str> {
     };
     match layout {
         Layout::Strided => None,
-        Layout::Quantized | Layout::Meta | Layout::Uninitialized => Some(layout.name()),
+        Layout::Quantized | Layout::Meta | Layout::Uninitialized | Layout::Chunked => {
+            Some(layout.name())
+        }
         _ => node.about.composite.map(|_| layout.name()),
     }
 }
@@ -394,13 +396,14 @@ impl CastSizes {
     pub fn of(checkpoint: &Checkpoint, dtype: DType) -> CastSizes {
         let mut dtypes = vec![DTypes::None; checkpoint.storages().len()];
         for tensor in checkpoint.tensors() {
-            let slot = tensor.storage().and_then(|id| dtypes.get_mut(id.index()));
-            if let (Some(slot), Some(dtype)) = (slot, tensor.dtype()) {
-                *slot = match *slot {
-                    DTypes::None => DTypes::One(dtype),
-                    DTypes::One(known) if known == dtype => DTypes::One(dtype),
-                    _ => DTypes::Mixed,
-                };
+            for id in tensor.storages() {
+                if let (Some(slot), Some(dtype)) = (dtypes.get_mut(id.index()), tensor.dtype()) {
+                    *slot = match *slot {
+                        DTypes::None => DTypes::One(dtype),
+                        DTypes::One(known) if known == dtype => DTypes::One(dtype),
+                        _ => DTypes::Mixed,
+                    };
+                }
             }
         }
         let storage_bytes = checkpoint

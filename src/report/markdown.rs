@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 use super::grid::{Fact, Grid, level, spans};
 use super::layout::Row;
-use super::table::{kinds_text, no_rows, notes, numpy_text, shape_cell, verified_text};
+use super::parts::more_facts;
+use super::table::{kinds_text, no_rows, notes, shape_cell, verified_text};
 use super::text_table::Side;
 use super::{Document, ExactReport, Render, SumReport, run};
 use crate::text::escape;
@@ -80,8 +81,8 @@ fn contents(report: &ExactReport<'_>, units: Units, out: &mut dyn Write) -> io::
             writeln!(out, "- {name}: {} of the file{kinds}", units.bytes(bytes))?;
         }
     }
-    if let Some(text) = numpy_text(report, units) {
-        writeln!(out, "\nNumpy: {}", cell(&text))?;
+    for (name, text) in more_facts(report, units) {
+        writeln!(out, "\n{name}: {}", cell(&text))?;
     }
     if let Some(verified) = report.verified {
         writeln!(out, "\nVerified: {}", verified_text(verified, units))?;

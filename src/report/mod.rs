@@ -17,6 +17,7 @@ mod json;
 mod layout;
 mod markdown;
 mod page;
+mod parts;
 mod program;
 pub mod replay;
 mod run;
@@ -39,6 +40,7 @@ pub use self::html::Html;
 pub use self::json::{Json, an_item_a_line};
 pub use self::layout::{Order, Row, RowKind, View, ViewOptions};
 pub use self::markdown::Markdown;
+pub use self::parts::{ChunkReport, ObjectReport, RanksReport};
 pub use self::program::{NodeReport, PortReport, ProgramReport, SizeReport, SymbolReport};
 pub use self::run::{
     ArgumentReport, CallOutputsReport, FunctionReport, InputReport, MeasuredReport, ModuleReport,

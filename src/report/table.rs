@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::grid::{Fact, Grid};
-use super::layout::{Row, RowKind, View, shape_text};
+use super::layout::{Row, RowKind, View};
+use super::parts::more_facts;
 use super::text_table::{self, Cell, Column, Fit, Look, Side, paint};
 use super::{Document, ExactReport, Render, VerifiedReport, run};
 use crate::text::{self, escape};
@@ -137,8 +138,9 @@ impl Table {
         let security = &document.report.security;
         self.fact("Memory", &memory_text(document), Look::Plain, out)?;
         self.fact("File", &file_text(document), Look::Plain, out)?;
-        if let Some(text) = numpy_text(&document.report, document.units) {
-            self.fact("Numpy", &text, Look::Plain, out)?;
+        let report = &document.report;
+        for (name, text) in more_facts(report, document.units) {
+            self.fact(name, &text, Look::Plain, out)?;
         }
         if let Some(verified) = document.report.verified {
             let look = match verified.damaged {
@@ -507,41 +509,6 @@ pub(super) fn kinds_text(kinds: &[(&str, u64)], units: Units) -> String {
         _ => {}
     }
     format!(" ({})", shown.join(", "))
-}
-
-/// numpy arrays that a report for people names.
-const MAX_ARRAYS: usize = 4;
-
-/// `2 arrays, 128 B in the pickle: `x` 3×4 float64, ...`; nothing where there are none.
-pub(super) fn numpy_text(report: &ExactReport<'_>, units: Units) -> Option<String> {
-    let arrays = &report.numpy_arrays;
-    let bytes = arrays
-        .iter()
-        .fold(0, |sum: u64, array| sum.saturating_add(array.bytes));
-    let mut shown: Vec<String> = arrays
-        .iter()
-        .take(MAX_ARRAYS)
-        .map(|array| {
-            let name = text::cut(&escape(array.name), SHARED_WIDTH);
-            let dtype = text::cut(&escape(array.dtype), SHARED_WIDTH);
-            format!("`{name}` {} {dtype}", shape_text(array.shape))
-        })
-        .collect();
-    if arrays.len() > MAX_ARRAYS {
-        shown.push(format!(
-            "and {} more",
-            grouped_usize(arrays.len() - MAX_ARRAYS)
-        ));
-    }
-    let plural = if arrays.len() == 1 { "" } else { "s" };
-    (!arrays.is_empty()).then(|| {
-        format!(
-            "{} array{plural}, {} in the pickle: {}",
-            grouped_usize(arrays.len()),
-            units.bytes(bytes),
-            shown.join(", ")
-        )
-    })
 }
 
 /// What the checksums say.

@@ -50,7 +50,7 @@ pub fn statistics(
     checkpoint: &Checkpoint,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> (Vec<Option<Statistics>>, Vec<Finding>) {
-    let mut failed = HashMap::new();
+    let mut failed = incomplete(checkpoint);
     let pieces = pieces(checkpoint, &mut failed);
     let total = pieces.iter().map(|piece| piece.bytes);
     let total = total.fold(0, u64::saturating_add);
@@ -94,7 +94,9 @@ fn pieces<'a>(checkpoint: &'a Checkpoint, failed: &mut HashMap<usize, String>) -
         .saturating_mul(limits::STATISTICS_PER_BYTE)
         .saturating_add(limits::STATISTICS_BYTES);
     let mut pieces = Vec::new();
-    for (index, tensor) in checkpoint.tensors().iter().enumerate() {
+    let tensors = checkpoint.tensors().iter().enumerate();
+    let views = tensors.flat_map(|(index, tensor)| tensor.stored().map(move |view| (index, view)));
+    for (index, tensor) in views {
         let decoder = match decoder(checkpoint, tensor) {
             Ok(decoder) => decoder,
             Err(why) => {
@@ -142,6 +144,15 @@ fn pieces<'a>(checkpoint: &'a Checkpoint, failed: &mut HashMap<usize, String>) -
         }
     }
     pieces
+}
+
+/// Tensors of which pieces are missing.
+fn incomplete(checkpoint: &Checkpoint) -> HashMap<usize, String> {
+    let tensors = checkpoint.tensors().iter().enumerate();
+    let broken = tensors.filter(|(_, tensor)| !tensor.is_complete());
+    broken
+        .map(|(index, _)| (index, "its chunks do not make it up".to_owned()))
+        .collect()
 }
 
 /// How the items of a tensor are read, or why there are no numbers.

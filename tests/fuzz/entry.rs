@@ -9,18 +9,19 @@ use std::path::Path;
 
 use inspect_checkpoint::checkpoint::Checkpoint;
 use inspect_checkpoint::format::{
-    FormatError, ReadOptions, check_index, pickle, read_inputs, read_source, verify,
+    FormatError, ReadOptions, check_dcp, check_index, pickle, read_inputs, read_source, verify,
 };
 use inspect_checkpoint::source::Source;
 
 /// The target of this name; `None` when there is no such target.
 pub fn target(name: &str) -> Option<fn(&[u8])> {
     Some(match name {
-        "detect" | "zip" | "legacy" | "tar" | "safetensors" => file,
+        "detect" | "zip" | "legacy" | "tar" | "safetensors" | "package" => file,
         "pickle" => machine,
         "object" => object,
         "script" => script,
         "index" => index,
+        "dcp" => dcp,
         _ => return None,
     })
 }
@@ -81,6 +82,14 @@ pub fn script(data: &[u8]) {
 pub fn index(data: &[u8]) {
     match check_index(data) {
         Ok(names) => assert!(names <= data.len()),
+        Err(error) => assert!(error.to_string().len() < 4096),
+    }
+}
+
+/// Bytes as the metadata of a distributed checkpoint, without its files.
+pub fn dcp(data: &[u8]) {
+    match check_dcp(data) {
+        Ok(tensors) => assert!(tensors <= data.len()),
         Err(error) => assert!(error.to_string().len() < 4096),
     }
 }

@@ -172,11 +172,11 @@ struct Whole<'t, 'a> {
 
 impl Records for Whole<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let record = find(self.archive, declared.key)
-            .ok_or_else(|| TensorFault::NoRecord(cut(declared.key)))?;
+        let record = find(self.archive, &declared.key)
+            .ok_or_else(|| TensorFault::NoRecord(cut(&declared.key)))?;
         if record.bytes < declared.bytes {
             return Err(TensorFault::ShortRecord {
-                member: cut(declared.key),
+                member: cut(&declared.key),
                 needed_bytes: declared.bytes,
                 record_bytes: record.bytes,
             });
@@ -186,7 +186,7 @@ impl Records for Whole<'_, '_> {
             bytes: record.bytes,
             file_bytes: record.stored_bytes,
             device: declared.device.map(Into::into),
-            member: declared.key.into(),
+            member: declared.key.as_ref().into(),
             data: if record.deflated {
                 StorageData::Deflated {
                     offset: record.data_offset,
@@ -360,7 +360,7 @@ impl<'t, 'a> Reading<'t, 'a> {
         }
         let extent = tensor::extent(&shape, &strides, offset).ok_or(TensorFault::TooLarge)?;
         let declared = Declared {
-            key: record,
+            key: record.into(),
             dtype: Some(dtype),
             bytes: extent
                 .checked_mul(dtype.item_bytes())

@@ -3,8 +3,12 @@
 //! * [`folder`]: the files of a folder, and no others
 //! * [`index`]: `*.index.json`, which says what tensor is in what shard
 //! * [`sharded`]: an index with its shards; several files as one
+//! * [`dcp`]: folders of `torch.distributed.checkpoint`
+//! * [`deepspeed`]: folders that DeepSpeed saved
 //! * [`members`]: what a folder is
 
+pub(crate) mod dcp;
+pub(crate) mod deepspeed;
 pub(crate) mod folder;
 pub(crate) mod index;
 pub(crate) mod members;
@@ -13,8 +17,20 @@ pub(crate) mod sharded;
 use std::path::Path;
 
 use super::error::FormatError;
-use crate::checkpoint::{Checkpoint, FilePart};
+use crate::checkpoint::{Checkpoint, FilePart, Finding};
 use crate::source::Source;
+
+/// Names of findings that say that a checkpoint is not whole: what they are about is not there, or is there twice.
+const INCOMPLETE: [&str; 3] = [
+    sharded::MISSING_SHARD,
+    dcp::MISSING_CHUNK,
+    dcp::OVERLAPPING_CHUNKS,
+];
+
+/// Whether a finding says that the checkpoint is not whole.
+pub(crate) fn is_incomplete(finding: &Finding) -> bool {
+    INCOMPLETE.contains(&finding.code)
+}
 
 /// An error in one of the files.
 pub(crate) fn in_file(name: &str, error: FormatError) -> FormatError {

@@ -13,7 +13,8 @@ use super::folder::Folder;
 use super::in_file;
 use super::index::Index;
 use crate::checkpoint::{
-    Assembly, ByteOrder, Checkpoint, FilePart, Finding, Format, Severity, Tensor,
+    Assembly, ByteOrder, Checkpoint, FilePart, FileRanks, Finding, Format, ObjectKind, Severity,
+    Tensor,
 };
 use crate::limits;
 use crate::source::Source;
@@ -25,17 +26,18 @@ pub(crate) const MISSING_SHARD: &str = "missing-shard";
 pub(crate) fn read_index(path: &Path, source: &Source) -> Result<Checkpoint, FormatError> {
     let folder = Folder::of(path)?;
     let index = Index::parse(source.bytes())?;
-    let mut model = Model::new();
+    let mut model = Model::new(Format::ShardedIndex);
     model.assembly.add_metadata(FilePart {
         name: file_name(path),
         path: path.to_owned(),
         bytes: source.len(),
         format: None,
+        ranks: FileRanks::default(),
     })?;
     let mut missing = Vec::new();
     for name in index.shards() {
         match folder.file(name)? {
-            Some(path) => model.add(name, &path)?,
+            Some(path) => model.add(Part::plain(name, &path))?,
             None => missing.push(name),
         }
     }
@@ -57,9 +59,9 @@ pub(crate) fn merge(paths: &[PathBuf]) -> Result<Checkpoint, FormatError> {
             limit: limits::SHARDS as u64,
         });
     }
-    let mut model = Model::new();
+    let mut model = Model::new(Format::ShardedIndex);
     for path in paths {
-        model.add(&path.display().to_string(), path)?;
+        model.add(Part::plain(&path.display().to_string(), path))?;
     }
     model.finish(Vec::new())
 }
@@ -69,24 +71,57 @@ fn file_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// One of the files of a model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part<'p> {
+    /// What it is called in reports.
+    pub(super) name: &'p str,
+    /// Where it is.
+    pub(super) path: &'p Path,
+    /// Whose it is.
+    pub(super) ranks: FileRanks,
+    /// What stands before every name in it, where names of several files are the same.
+    pub(super) prefix: Option<&'p str>,
+}
+
+impl<'p> Part<'p> {
+    fn plain(name: &'p str, path: &'p Path) -> Part<'p> {
+        Part {
+            name,
+            path,
+            ranks: FileRanks::default(),
+            prefix: None,
+        }
+    }
+}
+
 /// The shards read so far.
-struct Model {
+pub(super) struct Model {
     assembly: Assembly,
     byte_order: Option<ByteOrder>,
     /// The names of the shards, each with how many tensors there are up to its end.
     shards: Vec<(String, usize)>,
+    /// What the whole is and who made it, where that is known.
+    about: Option<(ObjectKind, Option<String>)>,
 }
 
 impl Model {
-    fn new() -> Model {
+    pub(super) fn new(format: Format) -> Model {
         Model {
-            assembly: Assembly::new(Format::ShardedIndex),
+            assembly: Assembly::new(format),
             byte_order: None,
             shards: Vec::new(),
+            about: None,
         }
     }
 
-    fn add(&mut self, name: &str, path: &Path) -> Result<(), FormatError> {
+    /// Says what the whole is, whatever its files are.
+    pub(super) fn set_about(&mut self, object: ObjectKind, producer: Option<String>) {
+        self.about = Some((object, producer));
+    }
+
+    pub(super) fn add(&mut self, part: Part<'_>) -> Result<(), FormatError> {
+        let (name, path) = (part.name, part.path);
         let read = || {
             let source = Source::open(path)?;
             let checkpoint = read_source(&source, &ReadOptions::default())?;
@@ -99,8 +134,12 @@ impl Model {
             path: path.to_owned(),
             bytes,
             format: Some(checkpoint.format()),
+            ranks: part.ranks,
         };
-        self.assembly.add(file, checkpoint)?;
+        match part.prefix {
+            Some(prefix) => self.assembly.add_under(prefix, file, checkpoint)?,
+            None => self.assembly.add(file, checkpoint)?,
+        }
         let end = self.assembly.parts().tensors.len();
         self.shards.push((name.to_owned(), end));
         Ok(())
@@ -134,10 +173,14 @@ impl Model {
         })
     }
 
-    fn finish(mut self, mut findings: Vec<Finding>) -> Result<Checkpoint, FormatError> {
+    pub(super) fn finish(mut self, mut findings: Vec<Finding>) -> Result<Checkpoint, FormatError> {
         self.twice(&mut findings);
         self.assembly.findings().extend(findings);
         self.assembly.set_byte_order(self.byte_order);
+        if let Some((object, producer)) = self.about {
+            let parts = self.assembly.parts_mut();
+            (parts.object, parts.producer) = (object, producer);
+        }
         Ok(self.assembly.finish()?)
     }
 

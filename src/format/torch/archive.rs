@@ -11,6 +11,9 @@
 //!
 //! All records lie under one folder, that of the directory's first member, whatever its name.
 
+mod object;
+mod package;
+
 use std::borrow::Cow;
 
 use compact_str::CompactString;
@@ -18,14 +21,12 @@ use compact_str::CompactString;
 use super::super::error::{FormatError, MemberFault, TensorFault};
 use super::super::pickle::{Pickle, cut, parse_with_budget};
 use super::super::zip::{Archive, Member, canonical_number};
-use super::embedded::{STREAM, storage_of_root};
 use super::rebuild::Graph;
 use super::records::{Offsets, Record, has_extension, is_pickle_name, looks_like_pickle};
 use super::rows::{Place, Rows};
 use super::script::Classes;
 use super::security::{Reach, Watch};
 use super::storage::{Declared, Records, StorageTable};
-use super::value::{Inputs, convert};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
     ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageData,
@@ -56,8 +57,8 @@ pub(crate) struct Folder<'t, 'a> {
 
 impl Records for Folder<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let member = || [self.name, "/", declared.key].concat();
-        let number = canonical_number(declared.key).filter(|_| self.numbered);
+        let member = || [self.name, "/", &declared.key].concat();
+        let number = canonical_number(&declared.key).filter(|_| self.numbered);
         let record = match number {
             Some(number) => self.torch.archive.numbered_member(number),
             None => self.torch.record(&member()),
@@ -225,6 +226,15 @@ impl<'a> TorchArchive<'a> {
 
     /// Reads a `torch.save` archive.
     pub(crate) fn read_pickle(&self) -> Result<Checkpoint, FormatError> {
+        let (parts, _) = self.pickle_parts("")?;
+        Ok(Checkpoint::new(parts)?)
+    }
+
+    /// What is in a `torch.save` archive, named under a prefix, and its object as Python writes it, cut.
+    pub(crate) fn pickle_parts(
+        &self,
+        prefix: &str,
+    ) -> Result<(CheckpointParts, String), FormatError> {
         let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
         let mut reading = self.start(&mut parts)?;
         let member = self.needed("data.pkl")?;
@@ -246,44 +256,16 @@ impl<'a> TorchArchive<'a> {
             rows: &mut rows,
             classes: None,
         };
-        parts.object = walk(&graph, context, "", Place::Plain)?;
-        self.finish(parts, reading, rows)
-    }
-
-    /// Reads the object of a `torch.save` archive as plain values.
-    pub(crate) fn read_inputs(&self) -> Result<Inputs, FormatError> {
-        let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
-        let mut reading = self.start(&mut parts)?;
-        let member = self.needed("data.pkl")?;
-        let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
-        let records = self.folder("data");
-        let (value, storages) = convert(&Graph::new(&pickle), "data.pkl", &records)?;
-        Ok(Inputs {
-            value,
-            storages,
-            byte_order: parts.byte_order,
-            security: reading.watch.finish().0,
-        })
-    }
-
-    /// Reads a `torch.save` archive whose object is one storage.
-    pub(crate) fn read_storage(
-        &self,
-        watch: &mut Watch,
-    ) -> Result<(StorageParts, Option<ByteOrder>), FormatError> {
-        let mut parts = CheckpointParts::new(Format::TorchZip, self.file_bytes);
-        self.start(&mut parts)?;
-        let member = self.needed("data.pkl")?;
-        let pickle = self.pickle(member, watch, Reach::Loaded)?;
-        let storage = storage_of_root(&pickle, &self.folder("data"), STREAM)?;
-        Ok((storage, parts.byte_order))
+        parts.object = walk(&graph, context, prefix, Place::Plain)?;
+        let shown = cut(&pickle.repr(pickle.root()));
+        Ok((self.finish(parts, reading, rows)?, shown))
     }
 
     /// Reads a TorchScript archive: modules, constants, code headers. Runs nothing.
     pub(crate) fn read_script(&self) -> Result<Checkpoint, FormatError> {
         let mut parts = CheckpointParts::new(Format::TorchScript, self.file_bytes);
         let mut reading = self.start(&mut parts)?;
-        let classes = self.classes(&mut reading.watch)?;
+        let classes = self.classes_in("code/", "", &mut reading.watch)?;
         let member = self.needed("data.pkl")?;
         let pickle = self.pickle(member, &mut reading.watch, Reach::Loaded)?;
         trailing(&pickle, member, "data.pkl", &mut reading.watch);
@@ -313,7 +295,7 @@ impl<'a> TorchArchive<'a> {
                 .collect();
         }
         self.constants(&mut reading, &mut rows, &classes)?;
-        self.finish(parts, reading, rows)
+        Ok(Checkpoint::new(self.finish(parts, reading, rows)?)?)
     }
 
     /// Records that both kinds have: version and byte order.
@@ -393,15 +375,22 @@ impl<'a> TorchArchive<'a> {
         })
     }
 
-    fn classes(&self, watch: &mut Watch) -> Result<Classes, FormatError> {
+    /// The classes of the code in a folder, which is part of another.
+    fn classes_in(
+        &self,
+        folder: &str,
+        above: &str,
+        watch: &mut Watch,
+    ) -> Result<Classes, FormatError> {
         let mut classes = Classes::default();
         for member in self.archive.members() {
             let Some(name) = self.inside(member) else {
                 continue;
             };
-            if name.starts_with("code/") && has_extension(name, &["py"]) {
+            if name.starts_with(folder) && has_extension(name, &["py"]) {
                 let code = self.archive.read(member)?;
-                classes.add(name, &String::from_utf8_lossy(&code))?;
+                let own = name.strip_prefix(above).unwrap_or(name);
+                classes.add(own, &String::from_utf8_lossy(&code))?;
             }
         }
         for (operator, member) in &classes.file_operators {
@@ -466,13 +455,13 @@ impl<'a> TorchArchive<'a> {
         Ok(())
     }
 
-    /// Looks at every other record, adds up sizes, and makes the checkpoint.
+    /// Looks at every other record and adds up sizes.
     fn finish(
         &self,
         mut parts: CheckpointParts,
         mut reading: Reading,
         rows: Rows,
-    ) -> Result<Checkpoint, FormatError> {
+    ) -> Result<CheckpointParts, FormatError> {
         let mut used = Offsets::of(reading.data.storages());
         for member in self.archive.members() {
             // Records do not overlap, but empty ones may start where the next one does.
@@ -505,7 +494,7 @@ impl<'a> TorchArchive<'a> {
         parts.pickle_bytes = reading.pickle_bytes;
         let (security, findings) = reading.watch.finish();
         super::finish_parts(&mut parts, reading.data, rows, security, findings);
-        Ok(Checkpoint::new(parts)?)
+        Ok(parts)
     }
 
     /// Checks a record that is read by someone, and looks into further pickles.

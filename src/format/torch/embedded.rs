@@ -41,7 +41,7 @@ impl Embedded {
     pub(super) fn declared(&self, call: NodeId) -> Option<Declared<'_>> {
         let entry = self.entries.get(*self.by_call.get(&call)?)?;
         Some(Declared {
-            key: &entry.key,
+            key: entry.key.as_str().into(),
             dtype: entry.parts.dtype,
             bytes: entry.parts.bytes,
             device: entry.parts.device.as_deref(),
@@ -170,11 +170,11 @@ impl Embedded {
 
 impl Records for Embedded {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let place = self.by_key.get(declared.key);
+        let place = self.by_key.get(&*declared.key);
         let entry = place.and_then(|place| self.entries.get(*place));
         entry
             .map(|entry| entry.parts.clone())
-            .ok_or_else(|| TensorFault::NoRecord(cut(declared.key)))
+            .ok_or_else(|| TensorFault::NoRecord(cut(&declared.key)))
     }
 }
 

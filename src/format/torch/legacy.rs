@@ -41,11 +41,11 @@ impl Records for Stream {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
         let place = self
             .by_key
-            .get(declared.key)
-            .ok_or_else(|| TensorFault::NoRecord(cut(declared.key)))?;
+            .get(&*declared.key)
+            .ok_or_else(|| TensorFault::NoRecord(cut(&declared.key)))?;
         if place.bytes != declared.bytes {
             return Err(TensorFault::ShortRecord {
-                member: cut(declared.key),
+                member: cut(&declared.key),
                 needed_bytes: declared.bytes,
                 record_bytes: place.bytes,
             });
@@ -55,7 +55,7 @@ impl Records for Stream {
             bytes: place.bytes,
             file_bytes: place.bytes,
             device: declared.device.map(Into::into),
-            member: declared.key.into(),
+            member: (&*declared.key).into(),
             data: StorageData::Raw {
                 offset: place.offset,
             },
@@ -65,14 +65,14 @@ impl Records for Stream {
 }
 
 /// A position in the stream of pickles.
-pub(super) struct Cursor<'a> {
-    pub(super) data: &'a [u8],
-    pub(super) position: usize,
+pub(crate) struct Cursor<'a> {
+    pub(crate) data: &'a [u8],
+    pub(crate) position: usize,
 }
 
 impl<'a> Cursor<'a> {
     /// The next pickle of the stream; what it names is looked at.
-    pub(super) fn pickle(
+    pub(crate) fn pickle(
         &mut self,
         what: &str,
         watch: &mut Watch,
@@ -273,10 +273,12 @@ fn declared_sizes(object: &Pickle<'_>) -> Result<HashMap<String, Size>, FormatEr
                 name: String::new(),
                 fault,
             })?;
-        declared.entry(storage.key.to_owned()).or_insert(Size {
-            item_bytes: storage.dtype.map_or(1, DType::item_bytes),
-            bytes: storage.bytes,
-        });
+        declared
+            .entry(storage.key.clone().into_owned())
+            .or_insert(Size {
+                item_bytes: storage.dtype.map_or(1, DType::item_bytes),
+                bytes: storage.bytes,
+            });
     }
     Ok(declared)
 }
@@ -347,7 +349,7 @@ fn locate(
 }
 
 /// What follows the last storage.
-pub(super) fn trailing(cursor: &Cursor<'_>, watch: &mut Watch) {
+pub(crate) fn trailing(cursor: &Cursor<'_>, watch: &mut Watch) {
     let rest = cursor.data.get(cursor.position..).unwrap_or(&[]);
     if rest.is_empty() {
         return;

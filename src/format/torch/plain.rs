@@ -19,7 +19,8 @@ pub(crate) fn read(data: &[u8]) -> Result<Checkpoint, FormatError> {
     let mut cursor = Cursor { data, position: 0 };
     let pickle = cursor.parse("the pickle")?;
     let embedded = Embedded::find(&pickle, &mut watch)?;
-    watch.look_except(&pickle, "the pickle", Reach::Loaded, embedded.vouched);
+    let vouched = embedded.vouched.as_slice();
+    watch.look_except(&pickle, "the pickle", Reach::Loaded, vouched);
     parts.byte_order = embedded.byte_order;
     parts.pickle_bytes = (cursor.position as u64).saturating_sub(embedded.file_bytes());
     trailing(&cursor, &mut watch);

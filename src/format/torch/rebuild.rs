@@ -146,7 +146,7 @@ impl<'p, 'a> Graph<'p, 'a> {
         }
     }
 
-    fn dtype(&self, id: NodeId) -> Result<DType, TensorFault> {
+    pub(crate) fn dtype(&self, id: NodeId) -> Result<DType, TensorFault> {
         match self.pickle.node(id) {
             Node::Global(global) => {
                 if let Some(dtype) = self.dtypes.get(global.index()).copied().flatten() {
@@ -161,7 +161,7 @@ impl<'p, 'a> Graph<'p, 'a> {
     }
 
     /// A tuple or list of sizes or strides.
-    fn dims(&self, what: &'static str, id: NodeId) -> Result<Dims, TensorFault> {
+    pub(crate) fn dims(&self, what: &'static str, id: NodeId) -> Result<Dims, TensorFault> {
         let list = match self.called(id) {
             Known::Size | Known::BuildList => match self.pickle.node(id) {
                 Node::Reduce { args, .. } => {

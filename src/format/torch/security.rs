@@ -28,22 +28,22 @@ pub(crate) struct Watch {
 impl Watch {
     /// Looks at every global that a pickle names. `stream` says which pickle it is.
     pub(crate) fn look(&mut self, pickle: &Pickle<'_>, stream: &str, reach: Reach) {
-        self.look_except(pickle, stream, reach, None);
+        self.look_except(pickle, stream, reach, &[]);
     }
 
-    /// Looks at every global that a pickle names; one of them is known to do no harm in it.
+    /// Looks at every global that a pickle names; those vouched for are known to do no harm in it.
     pub(crate) fn look_except(
         &mut self,
         pickle: &Pickle<'_>,
         stream: &str,
         reach: Reach,
-        vouched: Option<GlobalId>,
+        vouched: &[GlobalId],
     ) {
         for id in pickle.globals() {
             let Some((module, name)) = pickle.global_name(id) else {
                 continue;
             };
-            let verdict = if vouched == Some(id) {
+            let verdict = if vouched.contains(&id) {
                 Verdict::Clean
             } else {
                 globals::verdict(&module, &name)

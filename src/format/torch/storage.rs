@@ -1,5 +1,6 @@
 //! The storages that a pickle refers to, each registered once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::super::error::TensorFault;
@@ -13,10 +14,10 @@ use crate::tensor::DType;
 const NUMBERED_KEYS: usize = 1 << 20;
 
 /// What a pickle says about a storage.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Declared<'p> {
     /// The key that names it.
-    pub(crate) key: &'p str,
+    pub(crate) key: Cow<'p, str>,
     /// Its dtype; `None` for untyped storages.
     pub(crate) dtype: Option<DType>,
     /// Its size.
@@ -58,10 +59,10 @@ impl StorageTable {
         declared: &Declared<'_>,
         records: &dyn Records,
     ) -> Result<(StorageId, u64), TensorFault> {
-        let number = canonical_number(declared.key).filter(|n| *n < NUMBERED_KEYS);
+        let number = canonical_number(&declared.key).filter(|n| *n < NUMBERED_KEYS);
         let known = match number {
             Some(number) => self.numbered(number),
-            None => self.by_key.get(declared.key).copied(),
+            None => self.by_key.get(&*declared.key).copied(),
         };
         if let Some(id) = known {
             return self.known(id, declared);
@@ -83,7 +84,7 @@ impl StorageTable {
                 }
             }
             None => {
-                self.by_key.insert(declared.key.to_owned(), id);
+                self.by_key.insert(declared.key.clone().into_owned(), id);
             }
         }
         Ok((id, bytes))
@@ -100,7 +101,7 @@ impl StorageTable {
         declared: &Declared<'_>,
     ) -> Result<(StorageId, u64), TensorFault> {
         let Some(storage) = self.storages.get(id.index()) else {
-            return Err(TensorFault::NoRecord(cut(declared.key)));
+            return Err(TensorFault::NoRecord(cut(&declared.key)));
         };
         if declared.bytes > storage.bytes() {
             return Err(TensorFault::ShortRecord {
@@ -165,11 +166,14 @@ pub(crate) fn declared_storage<'p>(
         return Err(argument("its storage's tag", "'storage'", tag));
     }
     let dtype = class_of(class).dtype(pickle, class)?;
-    let key_bytes = pickle
-        .str_bytes(key)
-        .ok_or_else(|| argument("its storage's key", "a string", key))?;
-    let key_text =
-        std::str::from_utf8(key_bytes).map_err(|_| argument("its storage's key", "UTF-8", key))?;
+    let key_text = match (pickle.node(key), pickle.str_bytes(key)) {
+        // A package counts its storages, and calls their records so.
+        (Node::Int(number), _) => Cow::Owned(format!("{number}.storage")),
+        (_, Some(bytes)) => Cow::Borrowed(
+            std::str::from_utf8(bytes).map_err(|_| argument("its storage's key", "UTF-8", key))?,
+        ),
+        (_, None) => return Err(argument("its storage's key", "a string", key)),
+    };
     let device = pickle
         .str_bytes(device)
         .and_then(|bytes| std::str::from_utf8(bytes).ok());
@@ -213,7 +217,7 @@ fn declared_in_text(text: &[u8]) -> Option<Result<Declared<'_>, TensorFault>> {
     };
     let bytes = count.checked_mul(dtype.map_or(1, DType::item_bytes));
     Some(bytes.ok_or(TensorFault::TooLarge).map(|bytes| Declared {
-        key,
+        key: key.into(),
         dtype,
         bytes,
         device: Some(device),

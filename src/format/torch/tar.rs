@@ -43,7 +43,7 @@ struct Tensors {
 
 impl Records for Tensors {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        Err(TensorFault::NoRecord(cut(declared.key)))
+        Err(TensorFault::NoRecord(cut(&declared.key)))
     }
 
     fn tensor(&self, key: &str) -> Option<View> {
@@ -292,7 +292,7 @@ fn read_storage(
     cursor.skip(bytes, part)?;
     let device = pickle.text(device).map(std::borrow::Cow::into_owned);
     let declared = Declared {
-        key: &key,
+        key: key.as_str().into(),
         dtype: Some(dtype),
         bytes,
         device: device.as_deref(),

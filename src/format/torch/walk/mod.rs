@@ -94,7 +94,8 @@ pub(crate) fn walk(
         graph,
         at: context,
         path: prefix.to_owned(),
-        segments: usize::from(!prefix.is_empty()),
+        // Behind a member's name a path starts anew.
+        segments: usize::from(!prefix.is_empty() && !prefix.ends_with("::")),
         frames: Vec::new(),
         on_path: NodeSet::new(graph.pickle.len()),
         barren: NodeSet::new(graph.pickle.len()),

@@ -253,6 +253,18 @@ impl Walk<'_, '_, '_> {
             if tag == Some(b"storage") {
                 self.storage(node)?;
             }
+            // What an object made of itself to be packed: a function, and what it is called with.
+            let arguments = pickle.items(id).last().copied();
+            if let (Some(b"reduce_package"), Some(arguments)) = (tag, arguments) {
+                let children = pickle.items(arguments).iter().enumerate();
+                let children = children.map(|(index, argument)| Child {
+                    label: Label::Name(format!("__args__.{index}").into()),
+                    node: *argument,
+                    place: Place::Attribute,
+                });
+                let children = children.collect();
+                self.enter(node, children);
+            }
             return Ok(());
         }
         let key = pickle.key_text(id);
