@@ -405,6 +405,31 @@ fn bounds(metric: &str, rules: &Rules, has_baseline: bool) -> Vec<(Bound, String
     vec![(tolerance.bound, tolerance.text)]
 }
 
+/// What comes of a number between the least that is as before and the most that is allowed, and why.
+fn judge(
+    metric: &Metric,
+    (lowest, highest): (Option<u64>, Option<u64>),
+    lacking: bool,
+    reasons: &why::Reasons<'_>,
+) -> (Verdict, Vec<Why>) {
+    let Some(current) = metric.value else {
+        return match highest {
+            Some(_) => (Verdict::Fail, vec![Why::words("it is not known any more")]),
+            None if lacking => (Verdict::Pass, vec![Why::words("it is not in the baseline")]),
+            None => (Verdict::Pass, Vec::new()),
+        };
+    };
+    if highest.is_some_and(|highest| current > highest) {
+        (Verdict::Fail, reasons.of(&metric.name))
+    } else if lowest.is_some_and(|lowest| current < lowest) {
+        (Verdict::Improved, reasons.of(&metric.name))
+    } else if lacking {
+        (Verdict::Pass, vec![Why::words("it is not in the baseline")])
+    } else {
+        (Verdict::Pass, Vec::new())
+    }
+}
+
 fn row(
     subject: &Subject<'_>,
     metric: &Metric,
@@ -432,36 +457,16 @@ fn row(
         .iter()
         .filter_map(|(bound, _)| bound.lowest(baseline))
         .min();
-    let current = metric.value;
-    let mut rule = highest.map_or_else(
-        || {
-            bounds
-                .first()
-                .map_or(String::new(), |(_, text)| text.clone())
-        },
-        |(_, (_, text))| text.clone(),
-    );
-    let mut why = Vec::new();
-    let verdict = match (current, highest) {
-        (Some(current), Some((limit, _))) if current > limit => {
-            why = reasons.of(&metric.name);
-            Verdict::Fail
-        }
-        (Some(current), _) if lowest.is_some_and(|lowest| current < lowest) => {
-            why = reasons.of(&metric.name);
-            Verdict::Improved
-        }
-        (None, Some(_)) => {
-            why.push(Why::words("it is not known any more"));
-            Verdict::Fail
-        }
-        (_, None) if subject.baseline.is_some() && in_baseline.is_none() => {
-            NOT_IN_BASELINE.clone_into(&mut rule);
-            why.push(Why::words("it is not in the baseline"));
-            Verdict::Pass
-        }
-        _ => Verdict::Pass,
+    // Neither it nor, so, a limit that is relative to it.
+    let lacking = subject.baseline.is_some() && in_baseline.is_none() && highest.is_none();
+    let rule = match highest {
+        _ if lacking => NOT_IN_BASELINE.to_owned(),
+        Some((_, (_, text))) => text.clone(),
+        None => bounds.first().map(|(_, text)| text.clone())?,
     };
+    let limit = highest.map(|(limit, _)| limit);
+    let (verdict, why) = judge(metric, (lowest, limit), lacking, reasons);
+    let current = metric.value;
     Some(Check {
         absolute: highest.is_some_and(|(_, (bound, _))| matches!(bound, Bound::Absolute(_))),
         own_limit: rules.limits.iter().any(|limit| limit.metric == metric.name),
@@ -474,7 +479,7 @@ fn row(
         baseline,
         current,
         delta: baseline.zip(current).map(|(old, new)| delta(old, new)),
-        limit: highest.map(|(limit, _)| limit),
+        limit,
         rule,
         verdict,
         why,
