@@ -9,7 +9,8 @@ use std::path::Path;
 
 use inspect_checkpoint::checkpoint::Checkpoint;
 use inspect_checkpoint::format::{
-    FormatError, ReadOptions, check_dcp, check_index, pickle, read_inputs, read_source, verify,
+    FormatError, ReadOptions, check_dcp, check_index, loadable, pickle, read_inputs, read_source,
+    verify,
 };
 use inspect_checkpoint::source::Source;
 
@@ -21,6 +22,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "object" => object,
         "script" => script,
         "index" => index,
+        "exported" => exported,
         "dcp" => dcp,
         _ => return None,
     })
@@ -76,6 +78,43 @@ pub fn script(data: &[u8]) {
         ("a/constants.pkl", b"\x80\x02)."),
     ];
     file(&archive(&records));
+}
+
+/// Bytes as graph and list of weights of an exported program, cut at the first NUL; and as what libtorch would be given
+/// for it.
+pub fn exported(data: &[u8]) {
+    let cut = data.iter().position(|&b| b == 0).unwrap_or(data.len());
+    let (model, weights) = data.split_at(cut);
+    let records: [(&str, &[u8]); 6] = [
+        ("a/models/model.json", model),
+        (
+            "a/data/weights/model_weights_config.json",
+            weights.get(1..).unwrap_or(&[]),
+        ),
+        ("a/data/weights/weight_0", &[0; 256]),
+        ("a/data/weights/weight_1", &[0; 64]),
+        ("a/data/weights/weight_2", &[0; 8]),
+        ("a/archive_format", b"pt2"),
+    ];
+    let bytes = archive(&records);
+    file(&bytes);
+    let source = Source::from_bytes(Path::new("fuzz"), bytes);
+    let Ok(script) = loadable(&source, "cpu") else {
+        return;
+    };
+    let mut whole = Vec::new();
+    for piece in &script.pieces {
+        let from = if piece.in_head {
+            &script.head
+        } else {
+            source.bytes()
+        };
+        let start = usize::try_from(piece.offset).unwrap();
+        let end = start + usize::try_from(piece.bytes).unwrap();
+        whole.extend(&from[start..end]);
+    }
+    let source = Source::from_bytes(Path::new("fuzz"), whole);
+    drop(read_source(&source, &ReadOptions::default()));
 }
 
 /// Bytes as the index of a sharded checkpoint, without its shards.
