@@ -47,7 +47,7 @@ build() {
   if [ -z "$newer" ]; then
     quiet=(--quiet)
   elif [ ! -x "$bin/inspect-torch" ]; then
-    say "building inspect and its engine: three to five minutes the first time on two cores"
+    say "building inspect and its engine: about eight minutes the first time on two cores"
   fi
   (cd "$root" && cargo build --release "${quiet[@]+"${quiet[@]}"}" >&2) ||
     fail "the build failed" "cargo's own messages are above"

@@ -14,7 +14,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use archive::changed;
+use archive::{Record, changed, zip};
 use common::run;
 use inspect_checkpoint::format;
 use inspect_checkpoint::source::Source;
@@ -184,12 +184,15 @@ fn the_listing_as_people_see_it() {
     );
 }
 
+/// What becomes of a record's text.
+type Change = Box<dyn Fn(String) -> String>;
+
 #[test]
 fn forged_programs_end_in_an_error() {
     let config = "model_weights_config.json";
     let model = "models/model.json";
     let deep = "[".repeat(100_000);
-    let cases: Vec<(&str, &str, Box<dyn Fn(String) -> String>)> = vec![
+    let cases: Vec<(&str, &str, Change)> = vec![
         (
             "a record that is not there",
             config,
@@ -254,4 +257,22 @@ fn forged_programs_end_in_an_error() {
             said.stderr
         );
     }
+}
+
+#[test]
+fn what_aotinductor_compiled_is_listed() {
+    let records = [
+        Record::new("m/archive_format", b"pt2"),
+        Record::new("m/archive_version", b"0"),
+        Record::new("m/data/aotinductor/model/c1.wrapper.so", &[7; 1000]),
+        Record::new("m/data/aotinductor/model/c1.wrapper.cpp", &[b'x'; 500]),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compiled.pt2");
+    fs::write(&path, zip(&records)).unwrap();
+    let report = listed(path.to_str().unwrap());
+    assert_eq!(report["file"]["format"], "exported-program");
+    assert_eq!(report["totals"]["by_class"]["code"], 1500);
+    assert_eq!(report["findings"][0]["code"], "compiled-model");
+    assert_eq!(report["programs"], Value::Null);
 }

@@ -13,8 +13,16 @@ pub const CODES: &[(&str, &str)] = &[
     ("bad-crc", "a record whose checksum is wrong"),
     ("chunks-not-compared", "chunks too many to compare"),
     (
+        "compiled-model",
+        "machine code, whose weights are not listed",
+    ),
+    (
         "composite-chunk",
         "a chunk that is stored as several tensors",
+    ),
+    (
+        "custom-object",
+        "an object of an exported program that is no tensor",
     ),
     ("dangerous", "a file that is dangerous to load"),
     ("dangerous-global", "a global that can run any code"),
@@ -39,6 +47,10 @@ pub const CODES: &[(&str, &str)] = &[
         "modules that a package takes from elsewhere",
     ),
     ("extra-shard", "a shard that the index does not name"),
+    (
+        "fails-on-cuda",
+        "an exported program that runs on the CPU only",
+    ),
     ("file-operator", "TorchScript code that touches files"),
     ("float64-parameters", "parameters of double precision"),
     ("foreign-class", "a class of another package"),
@@ -62,6 +74,7 @@ pub const CODES: &[(&str, &str)] = &[
     ("no-data", "tensors without their contents"),
     ("no-estimate", "no estimate of GPU memory"),
     ("not-latest", "a checkpoint that is not the newest"),
+    ("not-run", "a program that could not be run"),
     ("opaque-entry", "bytes that are not looked into"),
     ("overlapping-chunks", "elements of a tensor in two chunks"),
     ("package-code", "Python source in a package"),

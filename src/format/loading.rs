@@ -4,7 +4,7 @@ use super::detect::{self, Detected};
 use super::error::FormatError;
 use super::torch::archive::{Kind, TorchArchive};
 use super::{ReadOptions, export, read_source};
-use crate::checkpoint::StorageData;
+use crate::checkpoint::{Checkpoint, StorageData};
 use crate::source::Source;
 
 /// An archive in pieces, one behind the other.
@@ -45,7 +45,7 @@ pub fn loadable(source: &Source, device: &str) -> Result<Loadable, FormatError> 
     }
     let mut data: Vec<(u64, u64)> = listing
         .iter()
-        .flat_map(|listing| listing.storages())
+        .flat_map(Checkpoint::storages)
         .filter_map(|storage| match storage.data() {
             StorageData::Raw { offset } => Some((offset, storage.file_bytes())),
             _ => None,

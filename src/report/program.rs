@@ -1,5 +1,7 @@
 //! Exported programs: what the JSON says of them, and the lines that people see.
 
+use std::fmt::Write;
+
 use serde::Serialize;
 
 use super::grid::Fact;
@@ -182,7 +184,7 @@ fn limited(texts: &[String], between: &str) -> String {
         .collect::<Vec<_>>()
         .join(between);
     if let Some(more) = texts.len().checked_sub(VALUES).filter(|more| *more > 0) {
-        text.push_str(&format!("{between}and {} more", grouped_usize(more)));
+        let _ = write!(text, "{between}and {} more", grouped_usize(more));
     }
     text
 }

@@ -53,11 +53,15 @@ pub(crate) fn sample_inputs(archive: &TorchArchive<'_>) -> Result<Option<Inputs>
 fn flatten(value: Value, leaves: &mut Vec<Value>) {
     match value {
         Value::List(items) | Value::Tuple(items) => {
-            items.into_iter().for_each(|item| flatten(item, leaves));
+            for item in items {
+                flatten(item, leaves);
+            }
         }
-        Value::Dict(pairs) => pairs
-            .into_iter()
-            .for_each(|(_, item)| flatten(item, leaves)),
+        Value::Dict(pairs) => {
+            for (_, item) in pairs {
+                flatten(item, leaves);
+            }
+        }
         leaf => leaves.push(leaf),
     }
 }

@@ -170,7 +170,7 @@ fn ports(graph: &Graph, argument: &Argument) -> Vec<Port> {
             kind: PortKind::Other(other(argument)),
         }];
     }
-    let named = names.into_iter().map(|name| Port {
+    let ports = names.into_iter().map(|name| Port {
         name: name.to_owned(),
         kind: match graph.tensor_values.get(name) {
             Some(meta) => PortKind::Tensor {
@@ -180,7 +180,7 @@ fn ports(graph: &Graph, argument: &Argument) -> Vec<Port> {
             None => PortKind::Other(number(graph, name, argument).to_owned()),
         },
     });
-    named.collect()
+    ports.collect()
 }
 
 fn size(size: &Size) -> String {

@@ -1,6 +1,6 @@
 //! Listing the tensors of an exported program.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 
@@ -174,30 +174,7 @@ impl Records for Whole<'_, '_> {
     fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
         let record = find(self.archive, &declared.key)
             .ok_or_else(|| TensorFault::NoRecord(cut(&declared.key)))?;
-        if record.bytes < declared.bytes {
-            return Err(TensorFault::ShortRecord {
-                member: cut(&declared.key),
-                needed_bytes: declared.bytes,
-                record_bytes: record.bytes,
-            });
-        }
-        Ok(StorageParts {
-            dtype: declared.dtype,
-            bytes: record.bytes,
-            file_bytes: record.stored_bytes,
-            device: declared.device.map(Into::into),
-            member: declared.key.as_ref().into(),
-            data: if record.deflated {
-                StorageData::Deflated {
-                    offset: record.data_offset,
-                }
-            } else {
-                StorageData::Raw {
-                    offset: record.data_offset,
-                }
-            },
-            crc32: Some(record.crc32),
-        })
+        declared.in_record(record, &declared.key)
     }
 }
 
@@ -222,7 +199,7 @@ impl<'t, 'a> Reading<'t, 'a> {
         let json = archive
             .members()
             .iter()
-            .filter(|m| m.name.ends_with(".json"));
+            .filter(|m| m.name.contains(".json"));
         let text_bytes = json.fold(0_u64, |sum, m| sum.saturating_add(m.stored_bytes));
         Ok(Reading {
             archive,
@@ -455,10 +432,10 @@ impl<'t, 'a> Reading<'t, 'a> {
             .module_call_graph
             .iter()
             .map(|call| call.fqn.as_str());
-        let mut seen: HashMap<&str, ()> = HashMap::new();
+        let mut seen: HashSet<&str> = HashSet::new();
         for path in calls {
             if let Some(class) = classes.get(path)
-                && seen.insert(path, ()).is_none()
+                && seen.insert(path)
             {
                 self.rows.modules.push(Module {
                     path: path.to_owned(),

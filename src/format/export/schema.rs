@@ -60,11 +60,11 @@ pub(crate) struct Graph {
     #[serde(default)]
     pub(crate) tensor_values: HashMap<String, TensorMeta>,
     #[serde(default)]
-    pub(crate) sym_int_values: HashMap<String, IgnoredAny>,
+    pub(crate) sym_int_values: HashMap<String, serde_json::Value>,
     #[serde(default)]
-    pub(crate) sym_bool_values: HashMap<String, IgnoredAny>,
+    pub(crate) sym_bool_values: HashMap<String, serde_json::Value>,
     #[serde(default)]
-    pub(crate) sym_float_values: HashMap<String, IgnoredAny>,
+    pub(crate) sym_float_values: HashMap<String, serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -16,8 +16,6 @@ mod package;
 
 use std::borrow::Cow;
 
-use compact_str::CompactString;
-
 use super::super::error::{FormatError, MemberFault, TensorFault};
 use super::super::pickle::{Pickle, cut, parse_with_budget};
 use super::super::zip::{Archive, Member, canonical_number};
@@ -29,8 +27,7 @@ use super::security::{Reach, Watch};
 use super::storage::{Declared, Records, StorageTable};
 use super::walk::{Context, walk};
 use crate::checkpoint::{
-    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageData,
-    StorageParts, Verdict,
+    ByteOrder, Checkpoint, CheckpointParts, Format, ObjectKind, Severity, StorageParts, Verdict,
 };
 
 /// The newest archive version that PyTorch 2.11 reads, and the oldest.
@@ -64,33 +61,10 @@ impl Records for Folder<'_, '_> {
             None => self.torch.record(&member()),
         };
         let record = record.ok_or_else(|| TensorFault::NoRecord(cut(&member())))?;
-        if record.bytes < declared.bytes {
-            return Err(TensorFault::ShortRecord {
-                member: cut(&member()),
-                needed_bytes: declared.bytes,
-                record_bytes: record.bytes,
-            });
+        match self.torch.inside(record) {
+            Some(name) => declared.in_record(record, name),
+            None => declared.in_record(record, &member()),
         }
-        Ok(StorageParts {
-            dtype: declared.dtype,
-            bytes: record.bytes,
-            file_bytes: record.stored_bytes,
-            device: declared.device.map(CompactString::from),
-            member: match self.torch.inside(record) {
-                Some(name) => name.into(),
-                None => member().into(),
-            },
-            data: if record.deflated {
-                StorageData::Deflated {
-                    offset: record.data_offset,
-                }
-            } else {
-                StorageData::Raw {
-                    offset: record.data_offset,
-                }
-            },
-            crc32: Some(record.crc32),
-        })
     }
 }
 

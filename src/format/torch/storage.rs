@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use super::super::error::TensorFault;
 use super::super::pickle::{Node, NodeId, Pickle, cut};
-use super::super::zip::canonical_number;
+use super::super::zip::{Member, canonical_number};
 use super::rebuild::View;
-use crate::checkpoint::{Storage, StorageId, StorageParts};
+use crate::checkpoint::{Storage, StorageData, StorageId, StorageParts};
 use crate::tensor::DType;
 
 /// Keys below this are looked up by number; the table of 4 bytes a number stays small.
@@ -26,6 +26,37 @@ pub(crate) struct Declared<'p> {
     pub(crate) device: Option<&'p str>,
     /// The part of the storage that is meant, in elements: offset and length. Legacy files only.
     pub(crate) view: Option<(u64, u64)>,
+}
+
+impl Declared<'_> {
+    /// The storage, where it is a record of a zip; `member` is what the record is called.
+    pub(crate) fn in_record(
+        &self,
+        record: &Member<'_>,
+        member: &str,
+    ) -> Result<StorageParts, TensorFault> {
+        if record.bytes < self.bytes {
+            return Err(TensorFault::ShortRecord {
+                member: cut(member),
+                needed_bytes: self.bytes,
+                record_bytes: record.bytes,
+            });
+        }
+        let offset = record.data_offset;
+        Ok(StorageParts {
+            dtype: self.dtype,
+            bytes: record.bytes,
+            file_bytes: record.stored_bytes,
+            device: self.device.map(Into::into),
+            member: member.into(),
+            data: if record.deflated {
+                StorageData::Deflated { offset }
+            } else {
+                StorageData::Raw { offset }
+            },
+            crc32: Some(record.crc32),
+        })
+    }
 }
 
 /// Where the storages of a file are.

@@ -68,8 +68,8 @@ fn object(sources: &[&str], include: &Path, out: &Path) -> PathBuf {
     }
     std::fs::create_dir_all(&folder).expect("the build's own folder can be written");
     let unit = folder.join("unit.cpp");
-    let text: String = files.map(|file| format!("#include \"{file}\"\n")).collect();
-    std::fs::write(&unit, text).expect("the build's own folder can be written");
+    let lines: Vec<String> = files.map(|file| format!("#include \"{file}\"\n")).collect();
+    std::fs::write(&unit, lines.concat()).expect("the build's own folder can be written");
     let mut build = cc::Build::new();
     build
         .cpp(true)

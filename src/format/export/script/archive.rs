@@ -134,7 +134,7 @@ impl Pickle<'_, '_> {
         self.global("torch", &class);
         self.text(&id.index().to_string());
         self.text("cpu");
-        self.int(storage_bytes / dtype.item_bytes());
+        self.int(storage_bytes.checked_div(dtype.item_bytes()).unwrap_or(0));
         self.out.extend(b"tQ");
         self.int(tensor.storage_offset());
         for numbers in [shape, strides] {
