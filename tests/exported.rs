@@ -260,6 +260,19 @@ fn forged_programs_end_in_an_error() {
 }
 
 #[test]
+fn meta_tensors_have_a_shape_and_no_data() {
+    let file = changed(
+        &fixture("tiny_cnn.pt2"),
+        "model_weights_config.json",
+        |text| text.replacen("{\"type\": \"cpu\"", "{\"type\": \"meta\"", 1),
+    );
+    let report = listed(file.path().to_str().unwrap());
+    assert_eq!(report["tensors"][0]["layout"], "meta");
+    assert_eq!(report["tensors"][0]["storage"], Value::Null);
+    assert_eq!(report["tensors"][1]["layout"], "strided");
+}
+
+#[test]
 fn what_aotinductor_compiled_is_listed() {
     let records = [
         Record::new("m/archive_format", b"pt2"),

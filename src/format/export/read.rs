@@ -335,6 +335,23 @@ impl<'t, 'a> Reading<'t, 'a> {
                 found: format!("number {}", meta.layout.unwrap_or_default()),
             });
         }
+        if meta
+            .device
+            .as_ref()
+            .is_some_and(|device| device.kind == "meta")
+        {
+            return Ok(View {
+                dtype,
+                shape,
+                strides,
+                storage: None,
+                storage_bytes: None,
+                offset,
+                requires_grad: meta.requires_grad,
+                layout: Layout::Meta,
+                quantizer: None,
+            });
+        }
         let extent = tensor::extent(&shape, &strides, offset).ok_or(TensorFault::TooLarge)?;
         let declared = Declared {
             key: record.into(),

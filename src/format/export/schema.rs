@@ -110,7 +110,7 @@ pub(crate) enum Symbolic {
     Other(String),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Device {
     #[serde(rename = "type")]
     pub(crate) kind: String,
@@ -183,6 +183,8 @@ pub(crate) struct TensorMeta {
     pub(crate) storage_offset: Option<Size>,
     #[serde(default)]
     pub(crate) layout: Option<i64>,
+    #[serde(default)]
+    pub(crate) device: Option<Device>,
 }
 
 impl TensorMeta {

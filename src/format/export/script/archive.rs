@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::super::error::{FormatError, TensorFault};
+use super::super::super::error::FormatError;
 use super::super::super::loading::{Loadable, Piece};
 use super::super::super::torch::archive::TorchArchive;
 use super::super::super::torch::storage::class_name;
@@ -95,11 +95,6 @@ impl Pickle<'_, '_> {
     }
 
     fn tensor(&mut self, tensor: &Tensor) -> Result<(), FormatError> {
-        let fault = |fault| FormatError::Tensor {
-            member: "the program".to_owned(),
-            name: tensor.name().to_owned(),
-            fault,
-        };
         let parts = tensor
             .storage()
             .zip(tensor.dtype())
@@ -125,8 +120,12 @@ impl Pickle<'_, '_> {
             self.out.extend(slot.to_le_bytes());
             return Ok(());
         }
-        let class = class_name(dtype)
-            .ok_or_else(|| fault(TensorFault::UnknownDType(dtype.name().to_owned())))?;
+        let class = class_name(dtype).ok_or_else(|| {
+            unsupported(&format!(
+                "tensor `{}`, whose dtype {dtype} TorchScript archives do not hold",
+                tensor.name()
+            ))
+        })?;
         let storage_bytes = self.checkpoint.storage(id).map_or(0, Storage::bytes);
         self.global("torch._utils", "_rebuild_tensor_v2");
         self.out.extend(b"((");

@@ -43,10 +43,26 @@ pub(super) fn statement(
         Some(op) => operator(op, step, names)?,
         None => python(node, step, names)?,
     };
+    let expression = match (node.target.as_str(), made(node, step, names)) {
+        // What is one number of some type to TorchScript has a type of its own in the graph.
+        (
+            "torch.ops.aten.item.default" | "torch.ops.aten._local_scalar_dense.default",
+            Some(kind),
+        ) => {
+            format!("{}({expression})", kind.name())
+        }
+        _ => expression,
+    };
     Ok(Some(match left(step, names, index) {
         Some(left) => format!("{left} = {expression}"),
         None => format!("_n{index} = {expression}"),
     }))
+}
+
+/// The type of the first result.
+fn made(node: &Node, step: &Step<'_>, names: &dyn Names) -> Option<Type> {
+    let name = node.outputs.iter().flat_map(Argument::names).next()?;
+    Some(names.kind(&names.scoped(step.scope, name)))
 }
 
 /// What the results are assigned to.
@@ -119,9 +135,7 @@ fn python(node: &Node, step: &Step<'_>, names: &dyn Names) -> Result<String, For
         .map(|input| value(&input.arg, step, names))
         .collect();
     let values = values?;
-    let result = node.outputs.iter().flat_map(Argument::names).next();
-    let is_int =
-        result.is_some_and(|name| names.kind(&names.scoped(step.scope, name)) == Type::Int);
+    let is_int = made(node, step, names) == Some(Type::Int);
     let target = node.target.as_str();
     let name = target.rsplit('.').next().unwrap_or(target);
     let infix = match name {
