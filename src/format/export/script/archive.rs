@@ -104,7 +104,7 @@ impl Pickle<'_, '_> {
             parts.filter(|_| tensor.layout() == Layout::Strided)
         else {
             return Err(unsupported(&format!(
-                "tensor `{}`, which is not strided,",
+                "tensor `{}`, which is not strided",
                 tensor.name()
             )));
         };
@@ -240,7 +240,7 @@ impl Zip {
             StorageData::Deflated { offset } => (offset, true),
             StorageData::Text | StorageData::Absent => {
                 return Err(unsupported(&format!(
-                    "storage `{}`, which is not in the file,",
+                    "storage `{}`, which is not in the file",
                     storage.member()
                 )));
             }
