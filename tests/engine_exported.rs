@@ -119,7 +119,14 @@ fn a_program_that_cannot_run_is_listed_all_the_same() {
     let listed = report(&[path]);
     assert_eq!(codes(&listed), ["not-run"]);
     assert!(listed["run"].is_null());
+    for asked in [
+        &["--inputs", path][..],
+        &["--train"],
+        &["--device", "cuda-sim"],
+    ] {
+        let said = run(&[&[path][..], asked].concat());
+        assert_eq!(said.code, Some(3), "{asked:?}: {}", said.snapshot());
+    }
     let said = run(&[path, "--inputs", path]);
-    assert_eq!(said.code, Some(3), "{}", said.snapshot());
     assert!(said.stderr.contains("mine"), "{}", said.stderr);
 }

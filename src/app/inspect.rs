@@ -6,9 +6,9 @@ use super::diff::{Progress, not_a_report};
 use super::run::{self, Ran};
 use super::{Context, Exit, Failure, estimates, folder, parts, save, simulated, spare, table_for};
 use crate::checkpoint::{Checkpoint, Finding, Severity, Verdict};
-use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, Show, SortKey};
+use crate::cli::{DataUse, GpuPlan, Inspect, ReportFormat, RunPlan, Show, SortKey};
 use crate::diff::Facts;
-use crate::engine::protocol::Mode;
+use crate::engine::protocol::{Device, Mode};
 use crate::estimate::Estimate;
 use crate::format::{self, FormatError, ReadOptions};
 use crate::report::{
@@ -154,8 +154,7 @@ fn look<'a>(
             Ok((looked, outcome.failure))
         }
         Err(failure) if failure.exit == Exit::INTERRUPTED => Err(failure),
-        // Nobody asked for this run by name.
-        Err(failure) if inspect.run.is_none() => {
+        Err(failure) if inspect.run.is_none() && !asked_for(plan, inspect) => {
             looked.checkpoint.add_findings([Finding {
                 severity: Severity::Warning,
                 code: "not-run",
@@ -166,6 +165,15 @@ fn look<'a>(
         }
         Err(failure) => Ok((looked, Some(failure))),
     }
+}
+
+/// Whether an option asks for the run of a file with inputs of its own.
+fn asked_for(plan: &RunPlan, inspect: &Inspect) -> bool {
+    let gpu = inspect.gpu.as_ref();
+    plan.mode != Mode::Inference
+        || plan.device != Device::Cpu
+        || plan.method != "forward"
+        || gpu.is_some_and(|gpu| gpu.profile_given || gpu.memory_bytes.is_some())
 }
 
 /// The estimate from the file alone, where a GPU or training was asked for. What is known may be too much already.

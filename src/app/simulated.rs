@@ -365,7 +365,7 @@ fn both(
                 why.message = format!(
                     "as it was exported, the program runs on the CPU and not on a CUDA device, where operators lay out \
                      their results in other ways: {}. The estimate is made from the CPU's run",
-                    failure.one_line()
+                    failure.one_line().trim_end_matches('.')
                 );
             }
             let why = Some(why);

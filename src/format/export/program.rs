@@ -133,6 +133,10 @@ pub(super) fn stack(node: &super::schema::Node) -> Vec<Frame<'_>> {
         let (key, rest) = frame.split_once(',')?;
         // Paths of modules have no commas; classes may (`Foo[int, str]`).
         let (path, class) = rest.split_once(',')?;
+        // Reading a size in the root leaves a hook's name where a module's should be.
+        if path == "_empty_nn_module_stack_from_metadata_hook" {
+            return None;
+        }
         let path = path.strip_prefix("L['self'].").unwrap_or(path);
         Some(Frame {
             key,
