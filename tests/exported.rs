@@ -33,7 +33,7 @@ fn listed(path: &str) -> Value {
 /// The archive that libtorch is given for a program, as one file.
 fn torchscript(path: &Path, device: &str) -> Vec<u8> {
     let source = Source::open(path).unwrap();
-    let archive = format::loadable(&source, device).unwrap();
+    let archive = format::loadable(&source, device, false).unwrap();
     let mut whole = Vec::new();
     for piece in &archive.pieces {
         let from = if piece.in_head {

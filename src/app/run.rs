@@ -242,11 +242,14 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
         return Vec::new();
     };
     let exported = checkpoint.format() == Format::ExportedProgram;
+    let role_when_run = |tensor: &Tensor| match tensor.role() {
+        // Constants of an exported program are buffers of the module that it is run as.
+        Role::Constant if exported => Role::Buffer,
+        role => role,
+    };
     let mut ours: HashMap<&str, _> = HashMap::new();
     for tensor in checkpoint.tensors() {
-        // Constants of an exported program are buffers of the module that it is run as.
-        let constant = tensor.role() == Role::Constant && exported;
-        if matches!(tensor.role(), Role::Parameter | Role::Buffer) || constant {
+        if matches!(role_when_run(tensor), Role::Parameter | Role::Buffer) {
             ours.insert(tensor.name(), tensor);
         }
     }
@@ -262,9 +265,7 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
                     ModuleTensorRole::Parameter => Role::Parameter,
                     ModuleTensorRole::Buffer => Role::Buffer,
                 };
-                let same_role = own.role() == role
-                    || (exported && own.role() == Role::Constant && role == Role::Buffer);
-                let same = same_role
+                let same = role_when_run(own) == role
                     && own.dtype().map(DType::name) == Some(tensor.dtype.as_str())
                     && own.shape() == Some(tensor.shape.as_slice())
                     && own.bytes() == tensor.bytes;

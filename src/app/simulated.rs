@@ -358,18 +358,12 @@ fn both(
             })
         }
         Err(failure) if gpu.basis.is_none() && request.device == Device::Cpu => {
-            let mut why = instead(&failure.one_line());
-            if checkpoint.format() == Format::ExportedProgram {
-                why.severity = Severity::Warning;
-                why.code = "fails-on-cuda";
-                why.message = format!(
-                    "as it was exported, the program runs on the CPU and not on a CUDA device, where operators lay out \
-                     their results in other ways: {}. The estimate is made from the CPU's run",
-                    failure.one_line().trim_end_matches('.')
-                );
-            }
-            let why = Some(why);
-            from_cpu(checkpoint, request, gpu, inspect, ran, why)
+            let reason = failure.one_line();
+            let why = match checkpoint.format() {
+                Format::ExportedProgram => fails_on_cuda(&reason),
+                _ => instead(&reason),
+            };
+            from_cpu(checkpoint, request, gpu, inspect, ran, Some(why))
         }
         Err(failure) => {
             let not_saved = save::write(&inspect.save, &ran.trace).err();
@@ -390,6 +384,20 @@ fn instead(reason: &str) -> Finding {
         code: "estimate-from-cpu",
         location: String::new(),
         message: format!("the GPU memory estimate is made from the CPU's run: {reason}"),
+    }
+}
+
+/// Why an exported program that ran on the CPU has no run on the simulated device.
+fn fails_on_cuda(reason: &str) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "fails-on-cuda",
+        location: String::new(),
+        message: format!(
+            "as it was exported, the program runs on the CPU and not on a CUDA device, where operators lay out their \
+             results in other ways: {}. The estimate is made from the CPU's run",
+            reason.trim_end_matches('.')
+        ),
     }
 }
 

@@ -30,19 +30,20 @@ pub struct Piece {
 }
 
 /// What libtorch is to load for the file: itself, or the TorchScript of an exported program, whose constants of type
-/// `device` are then this one.
+/// `device` are then this one. With `data_apart`, the data of tensors is in pieces of its own.
 ///
 /// # Errors
 /// Where an exported program cannot be read, or uses what TorchScript has no word for. Whatever else is wrong with a
 /// file is libtorch's to say.
-pub fn loadable(source: &Source, device: &str) -> Result<Loadable, FormatError> {
+pub fn loadable(source: &Source, device: &str, data_apart: bool) -> Result<Loadable, FormatError> {
     let exported = matches!(detect::detect(source.bytes()), Ok(Detected::Zip))
         && TorchArchive::open(source.bytes())
             .is_ok_and(|archive| archive.kind() == Kind::ExportedProgram);
-    let listing = read_source(source, &ReadOptions::default());
+    let listing = || read_source(source, &ReadOptions::default());
     if exported {
-        return export::torchscript(source, &listing?, device);
+        return export::torchscript(source, &listing()?, device);
     }
+    let listing = data_apart.then(listing).and_then(Result::ok);
     let mut data: Vec<(u64, u64)> = listing
         .iter()
         .flat_map(Checkpoint::storages)

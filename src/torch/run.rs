@@ -198,7 +198,7 @@ fn load(
         Failure::new(FailureKind::Load, message)
     };
     let source = Source::open(file).map_err(|error| failed(&error))?;
-    let archive = format::loadable(&source, run_on).map_err(|error| match error {
+    let archive = format::loadable(&source, run_on, skip_data).map_err(|error| match error {
         FormatError::NotRunnable { .. } => {
             Failure::new(FailureKind::Unsupported, error.to_string())
         }

@@ -99,7 +99,7 @@ pub fn exported(data: &[u8]) {
     let bytes = archive(&records);
     file(&bytes);
     let source = Source::from_bytes(Path::new("fuzz"), bytes);
-    let Ok(script) = loadable(&source, "cpu") else {
+    let Ok(script) = loadable(&source, "cpu", false) else {
         return;
     };
     let mut whole = Vec::new();

@@ -489,12 +489,7 @@ impl<'t, 'a> Reading<'t, 'a> {
                 }
                 Kind::Data if used == 0 && rest > 0 => {
                     unreferenced = unreferenced.saturating_add(rest);
-                    self.watch.find(
-                        Severity::Info,
-                        "unreferenced-record",
-                        &cut(member.name),
-                        format!("nothing refers to its {} bytes", member.bytes),
-                    );
+                    self.watch.unreferenced(member);
                 }
                 _ => metadata = metadata.saturating_add(rest),
             }

@@ -454,14 +454,7 @@ impl<'a> TorchArchive<'a> {
                 Record::Data => {
                     parts.unreferenced_bytes =
                         parts.unreferenced_bytes.saturating_add(member.stored_bytes);
-                    if member.stored_bytes > 0 {
-                        reading.watch.find(
-                            Severity::Info,
-                            "unreferenced-record",
-                            &cut(member.name),
-                            format!("nothing refers to its {} bytes", member.bytes),
-                        );
-                    }
+                    reading.watch.unreferenced(member);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::super::pickle::{GlobalId, Pickle, cut};
+use super::super::zip::Member;
 use super::globals;
 use super::rows::push_finding;
 use crate::checkpoint::{Finding, Security, Severity, Verdict};
@@ -72,6 +73,18 @@ impl Watch {
                 &format!(
                     "uses code {code} of Python's extension registry, which can stand for anything"
                 ),
+            );
+        }
+    }
+
+    /// A record of data that nothing refers to; an empty one takes up nothing.
+    pub(crate) fn unreferenced(&mut self, member: &Member<'_>) {
+        if member.stored_bytes > 0 {
+            self.find(
+                Severity::Info,
+                "unreferenced-record",
+                &cut(member.name),
+                format!("nothing refers to its {} bytes", member.bytes),
             );
         }
     }

@@ -212,10 +212,7 @@ impl Writer<'_> {
     }
 
     fn outside(&self, name: &str) -> String {
-        self.flow
-            .scopes
-            .first()
-            .map_or_else(|| name.to_owned(), |scope| scope.name(name))
+        self.flow.name(0, name)
     }
 
     fn result(&self, argument: &Argument) -> Result<(String, &'static str), FormatError> {
@@ -256,10 +253,7 @@ impl Names for Writer<'_> {
     }
 
     fn scoped(&self, scope: usize, name: &str) -> String {
-        self.flow
-            .scopes
-            .get(scope)
-            .map_or_else(|| name.to_owned(), |scope| scope.name(name))
+        self.flow.name(scope, name)
     }
 
     fn device(&self) -> &str {

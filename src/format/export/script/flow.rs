@@ -224,11 +224,6 @@ impl<'g> Flow<'g> {
         let Some(graph) = graph else {
             return Err(unsupported(&format!("`{}` without a graph", node.target)));
         };
-        let outer = |flow: &Flow<'_>, name: &str| {
-            flow.scopes
-                .get(scope)
-                .map_or_else(String::new, |scope| scope.name(name))
-        };
         let inner = self.scopes.len();
         let mut names = Scope {
             renamed: HashMap::new(),
@@ -236,7 +231,9 @@ impl<'g> Flow<'g> {
         };
         let inputs = graph.inputs.iter().flat_map(Argument::names);
         for (input, operand) in inputs.zip(operands) {
-            names.renamed.insert(input.to_owned(), outer(self, operand));
+            names
+                .renamed
+                .insert(input.to_owned(), self.name(scope, operand));
         }
         self.scopes.push(names);
         self.learn_types(graph, inner);
@@ -245,11 +242,7 @@ impl<'g> Flow<'g> {
             .outputs
             .iter()
             .flat_map(Argument::names)
-            .map(|name| {
-                self.scopes
-                    .get(inner)
-                    .map_or_else(String::new, |scope| scope.name(name))
-            })
+            .map(|name| self.name(inner, name))
             .collect();
         let outputs = node.outputs.iter().flat_map(Argument::names);
         if let Some(scope) = self.scopes.get_mut(scope) {
@@ -260,18 +253,23 @@ impl<'g> Flow<'g> {
         Ok(())
     }
 
+    /// The name in the whole program of a value of a graph.
+    pub(super) fn name(&self, scope: usize, name: &str) -> String {
+        let scope = self.scopes.get(scope);
+        scope.map_or_else(|| name.to_owned(), |scope| scope.name(name))
+    }
+
     /// The names of the values that a step is given.
-    pub(super) fn given(&self, step: &Step<'_>) -> Vec<String> {
-        let scope = self.scopes.get(step.scope);
-        let inputs = step.node.inputs.iter().flat_map(|input| input.arg.names());
-        inputs.filter_map(|name| Some(scope?.name(name))).collect()
+    fn given(&self, step: &Step<'_>) -> Vec<String> {
+        let inputs = step.node.inputs.iter();
+        let names = inputs.flat_map(|input| input.arg.names());
+        names.map(|name| self.name(step.scope, name)).collect()
     }
 
     /// The names of the values that a step makes.
-    pub(super) fn made(&self, step: &Step<'_>) -> Vec<String> {
-        let scope = self.scopes.get(step.scope);
-        let outputs = step.node.outputs.iter().flat_map(Argument::names);
-        outputs.filter_map(|name| Some(scope?.name(name))).collect()
+    fn made(&self, step: &Step<'_>) -> Vec<String> {
+        let names = step.node.outputs.iter().flat_map(Argument::names);
+        names.map(|name| self.name(step.scope, name)).collect()
     }
 
     /// Whether a value is a tensor of this module or of one below: then it is taken from there.
@@ -285,9 +283,8 @@ impl<'g> Flow<'g> {
         let mut made_in: HashMap<String, usize> = HashMap::new();
         let mut uses: Vec<(String, usize)> = Vec::new();
         self.walk(0, &mut made_in, &mut uses);
-        let root = self.scopes.first();
         for name in graph.outputs.iter().flat_map(Argument::names) {
-            uses.push((root.map_or_else(String::new, |scope| scope.name(name)), 0));
+            uses.push((self.name(0, name), 0));
         }
         let mut seen: HashSet<(usize, bool, String)> = HashSet::new();
         for (name, user) in uses {

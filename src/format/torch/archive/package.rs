@@ -233,14 +233,7 @@ impl<'a> TorchArchive<'a> {
             let bytes = match self.inside(member).map(Part::of) {
                 Some(Part::ScriptCode | Part::Source) => &mut parts.code_bytes,
                 Some(Part::Storage) | None => {
-                    if member.stored_bytes > 0 {
-                        reading.watch.find(
-                            Severity::Info,
-                            "unreferenced-record",
-                            &cut(member.name),
-                            format!("nothing refers to its {} bytes", member.bytes),
-                        );
-                    }
+                    reading.watch.unreferenced(member);
                     &mut parts.unreferenced_bytes
                 }
                 Some(_) => &mut parts.pickle_bytes,
