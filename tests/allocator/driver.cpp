@@ -1,4 +1,4 @@
-// Drives the CUDACachingAllocator of libc10_cuda.so over the simulated CUDA runtime, for tests/simulate_real.rs.
+// Drives the CUDACachingAllocator of libc10_cuda.so over the simulated CUDA runtime, for tests/front/simulate_real.rs.
 //
 //   driver                 reads operations from stdin, one a line, and answers each with one row on stdout
 //   driver --settings      reads settings texts, one a line, and answers each with what was read, or the error

@@ -29,7 +29,7 @@ macro_rules! check {
             (r"/[^ `\n]*/\.tmp[^/]*/", "[TMP]/"),
             (r"cuda-sim  (ready|not available: .*)", "cuda-sim  [READY OR WHY NOT]"),
             (r#"("simulated_device": \{\s+"unavailable": ).*"#, "$1[NULL OR WHY NOT]"),
-        ], prepend_module_to_snapshot => false, omit_expression => true}, {
+        ], prepend_module_to_snapshot => false, snapshot_path => "../snapshots", omit_expression => true}, {
             insta::assert_snapshot!($name, $said.snapshot());
         });
     };

@@ -1,5 +1,5 @@
 /*
- * contract.c - what the simulated CUDA device promises, call by call. Built and run by tests/cuda_sim.rs with the
+ * contract.c - what the simulated CUDA device promises, call by call. Built and run by tests/engine/cuda_sim.rs with the
  * stand-ins preloaded and a device of 1 GiB, 64 MiB of it in use, compute capability 8.6.
  *
  * Each CHECK that fails prints its line; the program's exit status is their number.

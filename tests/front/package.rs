@@ -6,13 +6,11 @@
     reason = "a test fails by panic"
 )]
 
-mod common;
-
 use std::fs;
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
-use common::{Said, run};
+use crate::common::{Said, run};
 use serde_json::{Value, json};
 
 const TOY: &str = "fixtures/package/toy.pt";

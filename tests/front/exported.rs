@@ -7,15 +7,11 @@
     reason = "a test fails by panic"
 )]
 
-mod archive;
-#[macro_use]
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use archive::{Record, changed, zip};
-use common::run;
+use crate::archive::{Record, changed, zip};
+use crate::common::run;
 use inspect_checkpoint::format;
 use inspect_checkpoint::source::Source;
 use serde_json::Value;

@@ -10,12 +10,10 @@
     reason = "a test program"
 )]
 
-mod allocator;
-
 use std::time::Instant;
 
-use allocator::real::driver;
-use allocator::traces::{Mix, Numbers, Op, Trace};
+use crate::allocator::real::driver;
+use crate::allocator::traces::{Mix, Numbers, Op, Trace};
 use inspect_checkpoint::simulate::{AllocConf, Allocator, DeviceLimits, Placement};
 
 const CALLS: usize = 1_000_000;

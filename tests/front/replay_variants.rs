@@ -12,11 +12,9 @@
     reason = "a test program"
 )]
 
-mod allocator;
-
 use std::io::Write as _;
 
-use allocator::traces::Numbers;
+use crate::allocator::traces::Numbers;
 use inspect_checkpoint::format::recording::{RecordingFormat, read};
 use inspect_checkpoint::simulate::replay::{ReplayOptions, ReplayReport, Start, replay};
 use inspect_checkpoint::simulate::{

@@ -7,13 +7,10 @@
     reason = "a test fails by panic"
 )]
 
-#[macro_use]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::run;
-use common::schema::Schema;
+use crate::common::run;
+use crate::common::schema::Schema;
 use roxmltree::{Document, Node};
 use serde_json::Value;
 use serde_sarif::sarif::Sarif;
@@ -137,7 +134,7 @@ fn sarif_is_that_of_the_standard() {
 const XS: &str = "http://www.w3.org/2001/XMLSchema";
 
 /// The schema of Jenkins' xUnit plugin, which pytest's reports are held to as well.
-const JUNIT: &str = include_str!("schemas/junit-10.xsd");
+const JUNIT: &str = include_str!("../schemas/junit-10.xsd");
 
 /// Everything by which an element is not what the schema says.
 fn faults(schema: Node<'_, '_>, node: Node<'_, '_>) -> Vec<String> {

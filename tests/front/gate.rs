@@ -7,13 +7,10 @@
     reason = "a test fails by panic"
 )]
 
-#[macro_use]
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
-use common::{Said, inspect, run};
+use crate::common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
+use crate::common::{Said, inspect, run};
 use serde_json::Value;
 
 #[test]
@@ -695,7 +692,7 @@ fn a_checkpoint_is_not_overwritten() {
             other.to_str().unwrap(),
         ],
     ] {
-        let said = common::run(&args);
+        let said = crate::common::run(&args);
         assert_eq!(said.code, Some(2), "{args:?}: {}", said.stderr);
         assert!(said.stderr.contains("not overwritten"), "{}", said.stderr);
         assert_eq!(std::fs::read(&model).unwrap(), before, "{args:?}");

@@ -11,11 +11,9 @@
     reason = "keys that no test looks at are named all the same, so that a missing or unknown one is an error"
 )]
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{fixtures, run};
+use crate::common::{fixtures, run};
 use serde::Deserialize;
 
 type Map<T> = BTreeMap<String, T>;

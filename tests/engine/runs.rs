@@ -2,15 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
-mod archive;
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use archive::{Record, legacy, plain, script, tensor, zip};
-use common::{Said, inspect};
+use crate::archive::{Record, legacy, plain, script, tensor, zip};
+use crate::common::{Said, inspect};
 use inspect_checkpoint::trace::{Trace, TraceReader};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -593,7 +590,7 @@ fn trace(file: &Path, dims: &[u64], training: Option<&str>) -> Trace {
             "device": "cpu", "cast": null, "autocast": null, "seed": 0, "alloc_conf": null,
         },
     });
-    let lines = common::engine_lines(env!("CARGO_BIN_EXE_inspect-torch"), &request);
+    let lines = crate::common::engine_lines(env!("CARGO_BIN_EXE_inspect-torch"), &request);
     let mut reader = TraceReader::new();
     for line in lines.iter().filter(|line| !line.starts_with("{\"type\":")) {
         reader.line(line).unwrap();
@@ -609,9 +606,9 @@ fn categories_add_up_at_every_event() {
         ("train/transformer.pt", &[2, 6, 16]),
     ];
     for (name, dims) in cases {
-        common::assert_categories_add_up(name, &trace(&fixture(name), dims, None));
+        crate::common::assert_categories_add_up(name, &trace(&fixture(name), dims, None));
         for optimizer in ["sgd", "adamw", "adagrad"] {
-            common::assert_categories_add_up(
+            crate::common::assert_categories_add_up(
                 &format!("{name}, {optimizer}"),
                 &trace(&fixture(name), dims, Some(optimizer)),
             );

@@ -10,9 +10,7 @@
     reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
 )]
 
-mod common;
-
-use common::{Said, has_simulated_device, inspect, run_with_engine as run};
+use crate::common::{Said, has_simulated_device, inspect, run_with_engine as run};
 use serde_json::Value;
 
 const CNN: [&str; 4] = ["validate", "fixtures/tiny_cnn.pt", "--input", "2x3x16x16"];

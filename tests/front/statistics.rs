@@ -6,9 +6,7 @@
     reason = "a test fails by panic"
 )]
 
-mod common;
-
-use common::run;
+use crate::common::run;
 use serde_json::Value;
 
 fn report(args: &[&str]) -> Value {

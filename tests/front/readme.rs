@@ -45,7 +45,7 @@ fn documented(readme: &str, section: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_option_tables_and_the_help_agree() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../README.md");
     let documented = documented(readme, "Use");
     let existing = flags(&help(&["--help"]));
     assert!(existing.len() > 10, "{existing:?}");
@@ -61,7 +61,7 @@ fn the_option_tables_and_the_help_agree() {
 /// What a command has besides the options of the main one is in its own section.
 #[test]
 fn sections_of_commands_agree_with_their_help() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../README.md");
     let main = flags(&help(&["--help"]));
     for (command, section) in [
         ("diff", "Compare"),
@@ -79,7 +79,7 @@ fn sections_of_commands_agree_with_their_help() {
 /// The examples of budgets and baselines are read by the program itself.
 #[test]
 fn the_budget_of_the_readme_can_be_read() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../README.md");
     let budget = readme
         .split("```json\n")
         .nth(1)

@@ -6,10 +6,7 @@
     reason = "a test fails by panic"
 )]
 
-#[macro_use]
-mod common;
-
-use common::{Said, run_with_engine as run};
+use crate::common::{Said, run_with_engine as run};
 
 fn ok(args: &[&str]) -> Said {
     let said = run(args);

@@ -6,10 +6,7 @@
     reason = "a test fails by panic"
 )]
 
-#[macro_use]
-mod common;
-
-use common::run;
+use crate::common::run;
 
 const MODEL: [&str; 4] = ["validate", "fixtures/mlp.pt", "--input", "2x16"];
 

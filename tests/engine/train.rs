@@ -5,8 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -57,7 +55,7 @@ fn engine(file: &Path, dims: &[u64], dtype: Option<&str>, training: &Value) -> V
             "device": "cpu", "cast": null, "autocast": null, "seed": 0, "alloc_conf": null,
         },
     });
-    common::engine_lines(env!("CARGO_BIN_EXE_inspect-torch"), &request)
+    crate::common::engine_lines(env!("CARGO_BIN_EXE_inspect-torch"), &request)
         .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()

@@ -6,13 +6,11 @@
     reason = "a test fails by panic"
 )]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Said, run};
+use crate::common::{Said, run};
 use serde_json::{Value, json};
 
 const DCP: &str = "fixtures/distributed/dcp";

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-#[path = "fuzz/entry.rs"]
+#[path = "../fuzz/entry.rs"]
 #[allow(
     dead_code,
     unreachable_pub,
@@ -36,7 +36,7 @@ fn every_file_of_the_corpus_is_read_or_refused() {
 }
 
 /// Changes to the corpus at random, for machines without cargo-fuzz:
-/// `MUTATE_SECONDS=60 cargo test --test formats_corpus -- --ignored --nocapture`.
+/// `MUTATE_SECONDS=60 cargo test --test front formats_corpus -- --ignored --nocapture`.
 #[test]
 #[ignore = "runs for as long as it is told"]
 fn mutations_of_the_corpus_are_read_or_refused() {

@@ -6,11 +6,8 @@
     reason = "a test fails by panic"
 )]
 
-mod archive;
-mod common;
-
-use archive::changed;
-use common::run_with_engine as run;
+use crate::archive::changed;
+use crate::common::run_with_engine as run;
 use serde_json::Value;
 
 fn report(args: &[&str]) -> Value {

@@ -6,13 +6,11 @@
     reason = "a test fails by panic"
 )]
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use common::run;
+use crate::common::run;
 use serde_json::Value;
 
 fn read_json(path: &str) -> Value {

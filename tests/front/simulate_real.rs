@@ -14,14 +14,12 @@
     reason = "a test program"
 )]
 
-mod allocator;
-
 use std::fmt::Write as _;
 
-use allocator::cases::{CASES, Case};
-use allocator::real::{Driver, driver};
-use allocator::rows::{Simulated, column};
-use allocator::traces::{Numbers, Op, Trace};
+use crate::allocator::cases::{CASES, Case};
+use crate::allocator::real::{Driver, driver};
+use crate::allocator::rows::{Simulated, column};
+use crate::allocator::traces::{Numbers, Op, Trace};
 use inspect_checkpoint::format::snapshot;
 use inspect_checkpoint::simulate::recording::Action;
 use inspect_checkpoint::simulate::{AllocConf, AllocConfError, FreeRanges, Placement};

@@ -5,9 +5,7 @@
     reason = "clippy excuses functions marked #[test], and not their helpers"
 )]
 
-mod common;
-
-use common::run;
+use crate::common::run;
 use serde_json::Value;
 
 fn estimate(args: &[&str], code: i32) -> Value {

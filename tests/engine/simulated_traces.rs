@@ -10,12 +10,10 @@
     reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
 )]
 
-mod common;
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use common::{has_simulated_device, run_with_engine};
+use crate::common::{has_simulated_device, run_with_engine};
 use inspect_checkpoint::simulate::{AllocConf, Allocator, BlockId, DeviceLimits, Placement, Stats};
 use inspect_checkpoint::trace::{Event, Trace, TraceReader};
 use serde_json::Value;
@@ -167,7 +165,7 @@ fn the_model_makes_of_a_run_what_pytorchs_allocator_did() {
             let trace = read(&run.trace);
             phases += compare_phases(&trace, &what);
             if !large {
-                common::assert_categories_add_up(&what, &trace);
+                crate::common::assert_categories_add_up(&what, &trace);
             }
             compare_replay(&run.trace, &run.report, &what);
             compare_replay(&run.snapshot, &run.report, &what);

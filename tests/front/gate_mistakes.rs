@@ -7,13 +7,10 @@
     reason = "a test fails by panic"
 )]
 
-#[macro_use]
-mod common;
-
 use std::path::Path;
 
-use common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
-use common::{Said, run};
+use crate::common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
+use crate::common::{Said, run};
 use serde_json::Value;
 
 const FILE: &str = "fixtures/residual.pt";
@@ -410,7 +407,7 @@ fn a_narrow_terminal_shows_what_changed() {
         }
     });
     let narrow = |args: &[&str]| {
-        let mut command = common::inspect(args);
+        let mut command = crate::common::inspect(args);
         command.current_dir(folder.0.path()).env("COLUMNS", "60");
         Said::of(&command.output().unwrap())
     };
@@ -457,7 +454,7 @@ fn no_output_replaces_an_input() {
             .replace("RUN", "--inputs inputs.json --basis cpu-trace")
             .replace("WEIGHTS", "--input 1x8x4x4 --weights slack.pt");
         let args: Vec<&str> = line.split(' ').collect();
-        let mut command = common::inspect(&args);
+        let mut command = crate::common::inspect(&args);
         command
             .current_dir(folder.0.path())
             .env("INSPECT_ENGINE", engine.path());

@@ -6,12 +6,10 @@
     reason = "a test fails by panic"
 )]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Said, run};
+use crate::common::{Said, run};
 use serde_json::{Value, json};
 
 const SAFETENSORS: &str = "fixtures/sharded/safetensors";

@@ -1,7 +1,6 @@
 //! The estimate from the simulated CUDA device, end to end: front, engine, stand-ins, libtorch's own CUDA code.
 //!
 //! Skipped, and said so, where this build has no simulated device (no engine, or a libtorch without CUDA).
-#![cfg(feature = "torch")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,11 +8,9 @@
     reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
 )]
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::{Said, has_simulated_device, run_with_engine};
+use crate::common::{Said, has_simulated_device, run_with_engine};
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {

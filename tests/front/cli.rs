@@ -1,13 +1,10 @@
 //! The command line as a user sees it: exit code, stdout and stderr.
 
-#[macro_use]
-mod common;
-
 use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Engine, Said, fixtures, hello, inspect, run};
+use crate::common::{Engine, Said, fixtures, hello, inspect, run};
 
 #[test]
 fn bad_usage() {

@@ -6,13 +6,11 @@
     reason = "helpers of tests, which clippy does not see as tests"
 )]
 
-mod archive;
-
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use archive::{Record, plain, tensor, zip};
+use crate::archive::{Record, plain, tensor, zip};
 use inspect_checkpoint::checkpoint::{Checkpoint, ModelError, Verdict};
 use inspect_checkpoint::format::pickle::PickleErrorKind;
 use inspect_checkpoint::format::{
