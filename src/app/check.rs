@@ -465,7 +465,13 @@ fn inspect_command(options: &RunOptions) -> Result<Inspect, Failure> {
         ))
     };
     match Cli::try_parse_from(arguments).map_err(wrong)?.resolve() {
-        Command::Inspect(inspect) => Ok(*inspect),
+        Command::Inspect(mut inspect) => {
+            inspect
+                .gpu
+                .as_mut()
+                .map_or(Ok(()), super::calibrate::load)?;
+            Ok(*inspect)
+        }
         other => Err(Failure::input(format!(
             "the options mean another command: {other:?}"
         ))),

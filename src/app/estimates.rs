@@ -33,6 +33,7 @@ pub(super) fn from_simulated(
     pair: &Pair,
 ) -> Result<Estimate, Failure> {
     let simulated = &pair.simulated;
+    let gpu = &for_run(gpu, &simulated.trace);
     let memory = MemoryTimeline::of(&simulated.trace);
     let mut assumptions = vec![assumption(&request.mode)];
     assumptions.extend(as_python(request.lifetimes));
@@ -74,6 +75,7 @@ pub(super) fn from_cpu(
     gpu: &GpuPlan,
     trace: &Trace,
 ) -> Result<(Estimate, Converted), Failure> {
+    let gpu = &for_run(gpu, trace);
     let mut converted = as_cuda(trace, &card(gpu, DeviceLimits::UNLIMITED)?);
     let mut memory = MemoryTimeline::of(&converted.trace);
     if let Some(capacity) = gpu.capacity_bytes() {
@@ -98,6 +100,14 @@ pub(super) fn from_cpu(
     };
     let estimate = Estimate::of_run(Basis::CpuTrace, &converted.trace, &memory, &question);
     Ok((estimate, converted))
+}
+
+/// The card with the context that such a run needs, where that was measured.
+pub(super) fn for_run(gpu: &GpuPlan, trace: &Trace) -> GpuPlan {
+    GpuPlan {
+        profile: gpu.profile.for_run(&trace.texts),
+        ..gpu.clone()
+    }
 }
 
 /// The card that a CPU's run is converted for.
@@ -150,7 +160,7 @@ fn question<'a>(
     checkpoint: &Checkpoint,
     trace: Option<&Trace>,
     mode: &Mode,
-    gpu: &GpuPlan,
+    gpu: &'a GpuPlan,
 ) -> Result<Question<'a>, Failure> {
     let copies = match mode {
         Mode::Inference => None,
@@ -159,7 +169,7 @@ fn question<'a>(
         }
     };
     Ok(Question {
-        profile: Some(gpu.profile),
+        profile: Some(&gpu.profile),
         capacity_bytes: gpu.capacity_bytes(),
         conf: conf(gpu)?,
         bound: gpu.bound,

@@ -156,7 +156,7 @@ impl Search<'_> {
             tool: Tool::THIS,
             file: self.options.file.display().to_string(),
             basis: self.prober.basis(),
-            profile: gpu.profile.name,
+            profile: gpu.profile.name.clone().into_owned(),
             memory_bytes: self.prober.capacity_bytes(),
             context_bytes: gpu.profile.context_bytes,
             batch,

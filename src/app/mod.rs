@@ -3,6 +3,7 @@
 //! [`main`] reads the arguments and hands over to one function a command; each returns an [`Exit`] or a [`Failure`],
 //! which is shown here and nowhere else.
 
+mod calibrate;
 mod check;
 mod diff;
 mod doctor;
@@ -87,10 +88,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
     })
 }
 
-fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
+fn dispatch(mut command: Command, context: &Context) -> Result<Exit, Failure> {
     let writes = command.writes();
     spare(&writes, &command.reads())?;
     once(&writes)?;
+    command.gpu().map_or(Ok(()), calibrate::load)?;
     match command {
         Command::Inspect(inspect) => inspect::inspect(&inspect, context),
         Command::Fit(options) => fit::fit(&options, context),
@@ -98,6 +100,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, Failure> {
         Command::Validate(options) => validate::validate(&options, context),
         Command::Diff(options) => diff::diff(&options, context),
         Command::Check(options) => check::check(&options, context),
+        Command::Calibrate(options) => calibrate::calibrate(&options, context),
         Command::Doctor { json } => doctor::doctor(json, context),
         Command::Completions(shell) => completions(shell),
         Command::Man(folder) => man::man(folder.as_deref()),

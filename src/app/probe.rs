@@ -73,7 +73,7 @@ impl<'a> Prober<'a> {
         if self.basis == Basis::CpuTrace {
             all.push(estimates::FROM_CPU.to_owned());
         }
-        all.extend(context_text(Some(self.gpu.profile)));
+        all.extend(context_text(Some(&self.gpu.profile)));
         all
     }
 

@@ -16,7 +16,7 @@ use crate::engine::protocol::{
 };
 use crate::engine::stand_ins::{self, AddressOrder, SimulatedDevice, StandIns};
 use crate::engine::{Answer, EngineError, Observer, ask};
-use crate::estimate::{Estimate, Profile};
+use crate::estimate::{Estimate, Profile, SegmentOrder};
 use crate::trace::memory::MemoryTimeline;
 use crate::trace::{Trace, TraceReader, read_backs};
 use crate::ui::Stages as _;
@@ -24,6 +24,16 @@ use crate::ui::Stages as _;
 /// Capacity of a run that is to show what is needed, whatever the card: far above any real one, below what the
 /// simulated device's addresses can span.
 pub(super) const UNLIMITED_BYTES: u64 = 4 << 40;
+
+/// What a test wants a simulated device that stands for a real one to do otherwise: bytes of workspace that every
+/// convolution asks cuDNN for.
+const PLANTED_WORKSPACE: &str = "INSPECT_TEST_CONV_WORKSPACE_BYTES";
+
+/// What the stand-ins are told of it.
+pub(super) fn planted_workspace() -> Option<(String, OsString)> {
+    std::env::var_os(PLANTED_WORKSPACE)
+        .map(|bytes| ("INSPECT_CUDA_SIM_CONV_WORKSPACE_BYTES".to_owned(), bytes))
+}
 
 /// A run on the simulated device.
 pub(super) struct Simulated {
@@ -73,6 +83,7 @@ pub(super) fn run(
     let Some(capacity) = gpu.capacity_bytes() else {
         return Ok(first);
     };
+    let gpu = &estimates::for_run(gpu, &first.trace);
     let context = gpu.profile.context_bytes.unwrap_or(0);
     let reserved = MemoryTimeline::of(&first.trace).peak_reserved.unwrap_or(0);
     if reserved.saturating_add(context) <= capacity {
@@ -178,12 +189,8 @@ pub(super) fn run_on(
     let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
     let mut options = limited_options(device.limits, weights_bytes(request));
     options.preload = stand_ins.preload();
-    options.env = card(gpu.profile, device.capacity).env();
+    options.env = card_env(&gpu.profile, device.capacity);
     options.env.extend(device.env.iter().cloned());
-    // Kernels that libtorch compiles while running are neither compiled nor kept here.
-    options
-        .env
-        .push(("USE_PYTORCH_KERNEL_CACHE".to_owned(), "0".into()));
     if let Some(conf) = &gpu.alloc_conf {
         options
             .env
@@ -192,6 +199,9 @@ pub(super) fn run_on(
     let mut request = request.clone();
     request.device = Device::CudaSim;
     request.alloc_conf.clone_from(&gpu.alloc_conf);
+    if let Some(measured) = &gpu.profile.measured {
+        request.convolutions.clone_from(&measured.convolutions);
+    }
     let request = Request {
         protocol: PROTOCOL,
         task: Task::Run(Box::new(request)),
@@ -234,16 +244,25 @@ fn weights_bytes(request: &RunRequest) -> u64 {
         .saturating_mul(4)
 }
 
-fn card(profile: &Profile, capacity: u64) -> SimulatedDevice {
-    SimulatedDevice {
-        name: profile.title.to_owned(),
+/// The environment of an engine on a simulated device that is like this card, with so much memory.
+pub(super) fn card_env(profile: &Profile, capacity: u64) -> Vec<(String, OsString)> {
+    let measured = profile.measured.as_ref();
+    let card = SimulatedDevice {
+        name: profile.title.clone().into_owned(),
         compute_capability: profile.compute_capability,
         multiprocessor_count: profile.multiprocessor_count,
         total_bytes: capacity,
         base_bytes: profile.context_bytes.unwrap_or(0),
-        l2_bytes: None,
-        address_order: AddressOrder::Up,
-    }
+        l2_bytes: measured.map(|measured| measured.card.l2_bytes),
+        address_order: match measured.and_then(|measured| measured.segment_order) {
+            Some(SegmentOrder::Down) => AddressOrder::Down,
+            Some(SegmentOrder::Up) | None => AddressOrder::Up,
+        },
+    };
+    let mut env = card.env();
+    // Kernels that libtorch compiles while running are neither compiled nor kept here.
+    env.push(("USE_PYTORCH_KERNEL_CACHE".to_owned(), "0".into()));
+    env
 }
 
 /// What came of the run or runs that were asked for.

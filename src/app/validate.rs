@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::{Context, Exit, Failure, estimates, replay, run, save, simulated};
-use crate::cli::{BasisArg, ReplayFormat, Validate};
+use crate::cli::{BasisArg, GpuPlan, ReplayFormat, Validate};
 use crate::engine::protocol::{Device, Progress, RunRequest};
 use crate::engine::stand_ins;
 use crate::estimate::cpu_trace::as_cuda;
@@ -22,10 +22,6 @@ use crate::simulate::replay::{ReplayOptions, replay as follow};
 use crate::trace::{ReadBack, Trace, read_backs};
 use crate::ui::Stages as _;
 use crate::validate::{Side, Verdict, compare};
-
-/// What a test wants the measuring side of `--device cuda-sim` to do otherwise: bytes of workspace that every
-/// convolution asks cuDNN for.
-const PLANTED_WORKSPACE: &str = "INSPECT_TEST_CONV_WORKSPACE_BYTES";
 
 /// Compares and reports.
 pub(super) fn validate(options: &Validate, context: &Context) -> Result<Exit, Failure> {
@@ -96,6 +92,8 @@ impl Sides<'_> {
             Device::Cuda(_) => self.estimate(read_backs(&trace))?,
             Device::CudaSim => self.estimate(Vec::new())?,
         };
+        let gpu = estimates::for_run(&self.options.gpu, &trace);
+        let estimated = estimated.with_context(gpu.profile.context_bytes);
         let by = MeasuredBy {
             device: trace.header.device.clone(),
             source: match device {
@@ -118,9 +116,12 @@ impl Sides<'_> {
         if self.request.device != Device::CudaSim {
             return self.run(self.request.clone());
         }
-        let planted = std::env::var_os(PLANTED_WORKSPACE)
-            .map(|bytes| ("INSPECT_CUDA_SIM_CONV_WORKSPACE_BYTES".to_owned(), bytes));
-        self.simulate(&self.request, planted)
+        // As a real GPU is measured: warm, and asked for what a calibration says of it.
+        let mut request = self.request.clone();
+        request.warm_up = true;
+        let mut gpu = self.options.gpu.clone();
+        gpu.profile.measured = None;
+        self.simulate(&request, &gpu, simulated::planted_workspace())
     }
 
     /// The estimate's run, and what it is made from.
@@ -139,7 +140,7 @@ impl Sides<'_> {
         let mut request = self.request.clone();
         let trace = if basis == BasisArg::CudaSim {
             request.read_backs = answers;
-            self.simulate(&request, None)?
+            self.simulate(&request, gpu, None)?
         } else {
             request.device = Device::Cpu;
             request.mode = estimates::mode_on_cuda(&request.mode);
@@ -173,13 +174,14 @@ impl Sides<'_> {
     fn simulate(
         &self,
         request: &RunRequest,
+        gpu: &GpuPlan,
         planted: Option<(String, std::ffi::OsString)>,
     ) -> Result<Trace, Failure> {
         let options = self.options;
         let mut progress = self.context.ui.progress();
         let mut show = |now: &Progress| progress.stage(&now.stage, now.done, now.total);
         let device = simulated::SimulatedRun {
-            gpu: &options.gpu,
+            gpu,
             limits: options.limits,
             capacity: simulated::UNLIMITED_BYTES,
             env: planted.into_iter().collect(),

@@ -47,9 +47,12 @@ pub struct RunOptions {
     /// `--lifetimes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetimes: Option<String>,
-    /// `--profile`.
+    /// `--profile NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// `--profile FILE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<String>,
     /// `--memory`, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
@@ -104,7 +107,8 @@ impl RunOptions {
 
     /// The files that it reads besides the checkpoint.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.inputs.iter().chain(&self.weights).map(Path::new)
+        let files = self.inputs.iter().chain(&self.weights);
+        files.chain(&self.calibration).map(Path::new)
     }
 
     /// The first of its files that is not relative: it means nothing on another machine.
@@ -135,6 +139,7 @@ impl RunOptions {
             ("weights", &self.weights),
             ("lifetimes", &self.lifetimes),
             ("profile", &self.profile),
+            ("profile", &self.calibration),
             ("memory", &self.memory),
             ("alloc-conf", &self.alloc_conf),
             ("basis", &self.basis),

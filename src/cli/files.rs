@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::calibrate::Calibrate;
 use super::gate::CheckCommand;
-use super::resolve::{Command, Inspect, RunInputs, RunPlan, Save};
+use super::resolve::{Command, GpuPlan, Inspect, RunInputs, RunPlan, Save};
 use super::validate::Validate;
 use crate::ui::Target;
 
@@ -13,7 +14,8 @@ impl Command {
     pub fn reads(&self) -> Vec<&Path> {
         match self {
             Command::Inspect(inspect) => inspect.reads(),
-            Command::Fit(fit) => with_run(&fit.file, &fit.run),
+            Command::Fit(fit) => with_gpu(with_run(&fit.file, &fit.run), &fit.gpu),
+            Command::Calibrate(calibrate) => calibrate.reads(),
             Command::Replay(replay) => vec![&replay.file],
             Command::Validate(validate) => validate.reads(),
             Command::Diff(diff) => vec![&diff.old, &diff.new],
@@ -32,7 +34,26 @@ impl Command {
             Command::Fit(fit) => vec![fit.target.clone()],
             Command::Replay(replay) => vec![replay.target.clone()],
             Command::Diff(diff) => vec![diff.target.clone()],
+            Command::Calibrate(calibrate) => vec![calibrate.target.clone()],
             Command::Doctor { .. } | Command::Completions(_) | Command::Man(_) => Vec::new(),
+        }
+    }
+}
+
+impl Command {
+    /// The GPU that it estimates for.
+    pub fn gpu(&mut self) -> Option<&mut GpuPlan> {
+        match self {
+            Command::Inspect(inspect) => inspect.gpu.as_mut(),
+            Command::Fit(fit) => Some(&mut fit.gpu),
+            Command::Validate(validate) => Some(&mut validate.gpu),
+            Command::Calibrate(calibrate) => Some(&mut calibrate.gpu),
+            Command::Replay(_)
+            | Command::Diff(_)
+            | Command::Check(_)
+            | Command::Doctor { .. }
+            | Command::Completions(_)
+            | Command::Man(_) => None,
         }
     }
 }
@@ -40,8 +61,10 @@ impl Command {
 impl Inspect {
     fn reads(&self) -> Vec<&Path> {
         let files = self.files.iter().map(PathBuf::as_path);
+        let calibration = self.gpu.iter().flat_map(|gpu| &gpu.calibration);
         files
             .chain(self.run.iter().flat_map(RunPlan::reads))
+            .chain(calibration.map(PathBuf::as_path))
             .collect()
     }
 
@@ -54,9 +77,16 @@ impl Inspect {
 
 impl Validate {
     fn reads(&self) -> Vec<&Path> {
-        let mut all = with_run(&self.file, &self.run);
+        let mut all = with_gpu(with_run(&self.file, &self.run), &self.gpu);
         all.extend(self.snapshot.as_deref());
         all
+    }
+}
+
+impl Calibrate {
+    fn reads(&self) -> Vec<&Path> {
+        let files = self.files.iter().map(PathBuf::as_path);
+        with_gpu(files.chain(self.run.reads()).collect(), &self.gpu)
     }
 }
 
@@ -97,6 +127,11 @@ impl RunPlan {
 
 fn with_run<'a>(file: &'a Path, run: &'a RunPlan) -> Vec<&'a Path> {
     std::iter::once(file).chain(run.reads()).collect()
+}
+
+fn with_gpu<'a>(mut files: Vec<&'a Path>, gpu: &'a GpuPlan) -> Vec<&'a Path> {
+    files.extend(gpu.calibration.as_deref());
+    files
 }
 
 fn all(target: &Target, save: &Save) -> Vec<Target> {

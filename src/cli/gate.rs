@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, ValueHint};
 
 use super::raw::{GpuArgs, LimitArgs, ReportArgs, RunArgs, SimArgs, SpecArgs};
-use super::resolve::{EngineLimits, count};
+use super::resolve::{EngineLimits, ProfileArg, count};
 use crate::check::{CODES, Deny, Limit, RunOptions, Tolerance};
 use crate::diff::metrics::CATALOGUE;
 use crate::engine::protocol::{Argument, Device, InputValue, Lifetimes};
@@ -298,6 +298,11 @@ impl CheckArgs {
             basis,
         } = &self.gpu;
         let SimArgs { no_sim, bound } = &self.sim;
+        let (profile, calibration) = match profile {
+            Some(ProfileArg::Known(profile)) => (Some(profile.name.clone().into_owned()), None),
+            Some(ProfileArg::File(path)) => (None, Some(path.clone())),
+            None => (None, None),
+        };
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let training = |value: &str| train.then(|| value.to_owned());
         RunOptions {
@@ -314,7 +319,8 @@ impl CheckArgs {
             autocast: autocast.map(|dtype| dtype.name().to_owned()),
             weights: path(weights),
             lifetimes: (*lifetimes != Lifetimes::default()).then(|| lifetimes.name().to_owned()),
-            profile: profile.map(|profile| profile.name.to_owned()),
+            profile,
+            calibration: path(&calibration),
             memory: memory.map(|size| size.0.to_string()),
             alloc_conf: alloc_conf.clone(),
             basis: basis.map(|basis| basis.name().to_owned()),

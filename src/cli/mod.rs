@@ -3,6 +3,7 @@
 //! Two levels: clap fills the raw structs, [`Cli::resolve`] turns them into values that the rest of the program can
 //! use without asking again. Nothing here opens a file or prints.
 
+mod calibrate;
 mod files;
 mod gate;
 mod input;
@@ -11,12 +12,13 @@ mod resolve;
 mod validate;
 mod values;
 
+pub use calibrate::Calibrate;
 pub use gate::{CheckCommand, CheckFormat, DiffCommand, DiffFormat};
 pub use input::{BatchArgument, SpecError, parse_argument, parse_json, parse_spec};
 pub use raw::Cli;
 pub use resolve::{
-    BasisArg, Command, DataUse, EngineLimits, Fit, GpuPlan, Inspect, Replay, ReplayFormat,
-    ReportFormat, RunInputs, RunPlan, Save, Show, SortKey,
+    BasisArg, Command, DataUse, EngineLimits, Fit, GpuPlan, Inspect, ProfileArg, Replay,
+    ReplayFormat, ReportFormat, RunInputs, RunPlan, Save, Show, SortKey,
 };
 pub use validate::Validate;
 pub use values::{DurationArg, ParseDurationError};

@@ -1,15 +1,16 @@
 //! Arguments as typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use regex::Regex;
 
+use super::calibrate::CalibrateArgs;
 use super::gate::{CheckArgs, DiffArgs};
 use super::input::{BatchArgument, parse_argument};
-use super::resolve::{BasisArg, ReplayFormat, ReportFormat, SortKey};
+use super::resolve::{BasisArg, ProfileArg, ReplayFormat, ReportFormat, SortKey};
 use super::validate::ValidateArgs;
 use super::values::{
     DurationArg, parse_autocast, parse_cast, parse_device, parse_dtype, parse_memory,
@@ -61,6 +62,8 @@ pub(super) enum RawCommand {
     Check(Box<CheckArgs>),
     /// Compare the estimate with a measurement; exit with 1 where it is off.
     Validate(Box<ValidateArgs>),
+    /// Measure a GPU: what `--profile FILE` then knows of it anywhere.
+    Calibrate(Box<CalibrateArgs>),
     /// Say what is installed: engine, libtorch, devices.
     Doctor(DoctorArgs),
     /// Replay a PyTorch memory snapshot or a saved trace on the memory model.
@@ -280,9 +283,10 @@ pub(super) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "GPU memory")]
 pub(super) struct GpuArgs {
-    /// The card to estimate for and fit into, such as rtx-4090 or h100.
-    #[arg(long, value_name = "NAME", value_parser = parse_profile)]
-    pub(super) profile: Option<&'static Profile>,
+    /// The card to estimate for and fit into, such as rtx-4090 or h100, or a
+    /// file of `inspect calibrate`.
+    #[arg(long, value_name = "NAME|FILE", value_parser = parse_profile, value_hint = ValueHint::FilePath)]
+    pub(super) profile: Option<ProfileArg>,
     /// Memory to fit into, such as 8GiB.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub(super) memory: Option<ByteSize>,
@@ -314,8 +318,20 @@ pub(super) struct SimArgs {
     pub(super) bound: Bound,
 }
 
-fn parse_profile(name: &str) -> Result<&'static Profile, String> {
-    Profile::find(name).map_err(|error| error.to_string())
+/// A name is one that this version knows; a file has a folder or `.json` in its name.
+pub(super) fn parse_profile(text: &str) -> Result<ProfileArg, String> {
+    let is_json = Path::new(text)
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    match Profile::find(text) {
+        Ok(profile) => Ok(ProfileArg::Known(profile)),
+        Err(_) if is_json || text.contains(std::path::MAIN_SEPARATOR) => {
+            Ok(ProfileArg::File(text.into()))
+        }
+        Err(error) => Err(format!(
+            "{error}; or the file of a calibration, with `.json` at its end"
+        )),
+    }
 }
 
 fn parse_alloc_conf(text: &str) -> Result<String, String> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use regex::Regex;
 
+use super::calibrate::Calibrate;
 use super::gate::{CheckCommand, DiffCommand};
 use super::input::BatchArgument;
 use super::raw::{
@@ -35,6 +36,8 @@ pub enum Command {
     Diff(DiffCommand),
     /// Compare with a baseline or a budget.
     Check(Box<CheckCommand>),
+    /// Measure a GPU.
+    Calibrate(Box<Calibrate>),
     /// Say what is installed.
     Doctor {
         /// As JSON.
@@ -192,11 +195,22 @@ pub enum RunInputs {
     File(PathBuf),
 }
 
+/// What `--profile` names.
+#[derive(Debug, Clone)]
+pub enum ProfileArg {
+    /// A card that this version knows.
+    Known(&'static Profile),
+    /// A calibration.
+    File(PathBuf),
+}
+
 /// The GPU that an estimate is for.
 #[derive(Debug, Clone)]
 pub struct GpuPlan {
-    /// The card.
-    pub profile: &'static Profile,
+    /// The card; the default one until the calibration is read that was given instead.
+    pub profile: Profile,
+    /// A calibration that describes the card.
+    pub calibration: Option<PathBuf>,
     /// Whether the user named it: then the model has to fit.
     pub profile_given: bool,
     /// Memory to fit into.
@@ -321,6 +335,7 @@ impl Cli {
             Some(RawCommand::Validate(args)) => Command::Validate(Box::new(args.resolve())),
             Some(RawCommand::Diff(args)) => Command::Diff(args.resolve()),
             Some(RawCommand::Check(args)) => Command::Check(Box::new(args.resolve())),
+            Some(RawCommand::Calibrate(args)) => Command::Calibrate(Box::new(args.resolve())),
             Some(RawCommand::Man { output }) => Command::Man(output),
             Some(RawCommand::Doctor(args)) => Command::Doctor { json: args.json },
             Some(RawCommand::Completions { shell }) => Command::Completions(shell),
@@ -370,9 +385,16 @@ impl InspectArgs {
 
 impl GpuArgs {
     pub(super) fn resolve(self) -> GpuPlan {
+        let profile_given = self.profile.is_some();
+        let (profile, calibration) = match self.profile {
+            Some(ProfileArg::Known(profile)) => (profile.clone(), None),
+            Some(ProfileArg::File(path)) => (DEFAULT_PROFILE, Some(path)),
+            None => (DEFAULT_PROFILE, None),
+        };
         GpuPlan {
-            profile: self.profile.unwrap_or(&DEFAULT_PROFILE),
-            profile_given: self.profile.is_some(),
+            profile,
+            calibration,
+            profile_given,
             memory_bytes: self.memory.map(|size| size.0),
             alloc_conf: self.alloc_conf,
             basis: self.basis,

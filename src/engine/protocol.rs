@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::trace::{ReadBack, Reads};
+use crate::trace::{ConvolutionRun, Probe, ReadBack, Reads};
 
 /// Version of the exchange. Both sides must say the same number.
 pub const PROTOCOL: u32 = 1;
@@ -52,6 +52,11 @@ pub enum Task {
     },
     /// Load the module and run it.
     Run(Box<RunRequest>),
+    /// Measure the GPU itself.
+    Probe {
+        /// A real GPU, or the simulated device.
+        device: Device,
+    },
 }
 
 /// One run of one model.
@@ -84,6 +89,12 @@ pub struct RunRequest {
     /// How long values live.
     #[serde(default)]
     pub lifetimes: Lifetimes,
+    /// Run everything once before it is recorded, on a CUDA device: what is loaded at first use is loaded then.
+    #[serde(default)]
+    pub warm_up: bool,
+    /// For the simulated device: workspaces of convolutions that were measured on a card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub convolutions: Vec<ConvolutionRun>,
 }
 
 /// How long a run keeps the values between its operators.
@@ -413,6 +424,12 @@ pub struct Done {
     /// What training came to, where values are computed on the host.
     #[serde(default)]
     pub trained: Option<Trained>,
+    /// Convolutions that cuDNN ran, where the engine was started with the recorder.
+    #[serde(default)]
+    pub convolutions: Option<Vec<ConvolutionRun>>,
+    /// What was measured on the GPU itself.
+    #[serde(default)]
+    pub probe: Option<Box<Probe>>,
 }
 
 /// A library function that the simulated device does not fully model.

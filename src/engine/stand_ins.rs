@@ -29,10 +29,14 @@ mod embedded {
 #[cfg(not(feature = "torch"))]
 mod embedded {
     pub(super) static LIBS: &[(&str, &[u8])] = &[];
+    pub(super) static RECORDER: Option<&[u8]> = None;
     pub(super) static TORCH_VERSION: &str = "";
     pub(super) static UNAVAILABLE: Option<&str> =
         Some("this build has no engine (feature `torch`)");
 }
+
+/// The recorder's name in messages.
+const RECORDER: &str = "libinspect_cudnn_record.so";
 
 /// Why there is no simulated CUDA device.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +166,21 @@ impl StandIns {
             Some(reason) => Err(StandInError::Unavailable { reason }),
             None => Self::from_libraries(embedded::LIBS),
         }
+    }
+
+    /// The recorder of convolutions alone, to be preloaded beside the real cuDNN.
+    pub fn recorder() -> Result<Self, StandInError> {
+        let content = embedded::RECORDER.ok_or(StandInError::Unavailable {
+            reason: embedded::UNAVAILABLE.unwrap_or("this build has no recorder of convolutions"),
+        })?;
+        Self::from_libraries(&[(RECORDER, content)])
+    }
+
+    /// These and those of `others`, which come behind.
+    #[must_use]
+    pub fn and(mut self, others: StandIns) -> Self {
+        self.files.extend(others.files);
+        self
     }
 
     fn from_libraries(libraries: &[(&'static str, &[u8])]) -> Result<Self, StandInError> {

@@ -10,15 +10,20 @@
 //! | memory | what nvidia-smi reports for the card |
 //! | context | see [`Profile::context_source`] |
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::Calibration;
+
 const MIB: u64 = 1 << 20;
 
 /// One kind of card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Name on the command line.
-    pub name: &'static str,
+    /// Name on the command line; NVIDIA's for a card that was measured.
+    pub name: Cow<'static, str>,
     /// NVIDIA's name.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors.
@@ -29,6 +34,8 @@ pub struct Profile {
     pub context_bytes: Option<u64>,
     /// Where the context's size comes from.
     pub context_source: &'static str,
+    /// What was measured on it, where the profile comes from a calibration.
+    pub measured: Option<Arc<Calibration>>,
 }
 
 impl Profile {
@@ -58,8 +65,8 @@ const fn card(
     context: Option<u64>,
 ) -> Profile {
     Profile {
-        name,
-        title,
+        name: Cow::Borrowed(name),
+        title: Cow::Borrowed(title),
         compute_capability,
         multiprocessor_count,
         total_bytes: total_mib * MIB,
@@ -73,6 +80,7 @@ const fn card(
             }
             None => "not published",
         },
+        measured: None,
     }
 }
 
@@ -168,12 +176,23 @@ pub struct UnknownProfile {
 fn names() -> String {
     PROFILES
         .iter()
-        .map(|profile| profile.name)
+        .map(|profile| profile.name.as_ref())
         .collect::<Vec<_>>()
         .join(", ")
 }
 
 impl Profile {
+    /// The card with the context that a run of operators of these names needs, where that was measured.
+    #[must_use]
+    pub fn for_run(&self, ops: &[String]) -> Profile {
+        let measured = self.measured.as_ref();
+        let context = measured.and_then(|measured| measured.context_of(ops));
+        Profile {
+            context_bytes: context.or(self.context_bytes),
+            ..self.clone()
+        }
+    }
+
     /// The card of that name; case does not matter.
     pub fn find(name: &str) -> Result<&'static Profile, UnknownProfile> {
         PROFILES

@@ -54,7 +54,9 @@ impl Estimate {
         assumptions.extend(context_text(question.profile));
         Estimate {
             basis: Basis::Static,
-            profile: question.profile.map(|profile| profile.name.to_owned()),
+            profile: question
+                .profile
+                .map(|profile| profile.name.clone().into_owned()),
             bound: Bound::Expected.name(),
             phases: load.into_iter().collect(),
             peak_phase: None,

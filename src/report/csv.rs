@@ -124,7 +124,7 @@ fn run(document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
     let run = document.report.run.as_ref();
     let measured = run.and_then(|run| run.measured.as_ref());
     for one in measured.iter().flat_map(|measured| &measured.phases) {
-        write(phase("measured", one))?;
+        write(phase("measured", &one.figures))?;
     }
     for one in document.report.estimate.iter().flat_map(|one| &one.phases) {
         write(phase("estimate", one))?;

@@ -32,7 +32,7 @@ pub struct FitReport {
     /// What the runs were.
     pub basis: Basis,
     /// The card.
-    pub profile: &'static str,
+    pub profile: String,
     /// The memory to fit into.
     pub memory_bytes: u64,
     /// What of it the CUDA context takes; unknown where nobody has published it.

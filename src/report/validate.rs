@@ -177,6 +177,7 @@ fn comparison(all: &[Compared], units: Units) -> Grid {
         let within = match one.within_tolerance {
             Some(true) => "yes",
             Some(false) => "no",
+            None if difference.is_some() => "not judged",
             None => "unknown",
         };
         vec![

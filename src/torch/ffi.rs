@@ -7,6 +7,7 @@
 #[cfg(target_os = "linux")]
 pub(crate) mod barred;
 mod c;
+pub(crate) mod convolution;
 pub(crate) mod cuda;
 mod module;
 pub(crate) mod recording;

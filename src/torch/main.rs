@@ -12,6 +12,7 @@ mod ffi;
 mod inputs;
 mod optim;
 mod output;
+mod probe;
 mod process;
 mod record;
 mod run;

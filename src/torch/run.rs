@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::ffi::{self, Module, NamedTensor, Values, cuda, recording};
 use crate::inputs;
 use crate::output::Output;
+use crate::probe;
 use crate::process;
 use crate::sandbox::{self, Needs};
 use crate::session::Session;
@@ -63,6 +64,11 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
         vec![cpu()]
     };
     let target = open_target(&request.task);
+    // Before this process is confined, and before it uses the card.
+    let used_before = match &request.task {
+        Task::Probe { .. } => ffi::cuda::used_before().ok().flatten(),
+        _ => None,
+    };
     let mut greeting = hello(devices);
     greeting.sandbox = Some(sandbox::confine(&needs(&request.task)));
     output.message(&Message::Hello(greeting))?;
@@ -77,7 +83,7 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
     }
     ffi::plain_executor()?;
     let mut done = Done::default();
-    let outcome = perform(output, request.task, target, &mut done);
+    let outcome = perform(output, request.task, target, used_before, &mut done);
     if let Some(path) = sandbox::attempt() {
         return Err(Failure::new(
             FailureKind::ModelError,
@@ -95,6 +101,7 @@ fn perform(
     output: &mut Stdout,
     task: Task,
     target: Result<Target, Failure>,
+    used_before: Option<u64>,
     done: &mut Done,
 ) -> Result<(), Failure> {
     match task {
@@ -105,6 +112,9 @@ fn perform(
             done.signature = Some(Method::of(&module, &method)?.signature);
         }
         Task::Run(run) => run_task(output, &run, target?, done)?,
+        Task::Probe { .. } => {
+            done.probe = Some(Box::new(probe::probe(output, target?, used_before)?));
+        }
     }
     Ok(())
 }
@@ -113,6 +123,7 @@ fn perform(
 fn open_target(task: &Task) -> Result<Target, Failure> {
     Target::open(match task {
         Task::Run(run) => run.device,
+        Task::Probe { device } => *device,
         Task::Hello | Task::Signature { .. } => Device::Cpu,
     })
 }
@@ -121,6 +132,10 @@ fn open_target(task: &Task) -> Result<Target, Failure> {
 fn needs(task: &Task) -> Needs {
     match task {
         Task::Hello => Needs::default(),
+        Task::Probe { device } => Needs {
+            files: Vec::new(),
+            gpu: matches!(device, Device::Cuda(_)),
+        },
         Task::Signature { file, .. } => Needs {
             files: vec![file.clone()],
             gpu: false,
@@ -214,7 +229,12 @@ fn run_task(
     target: Target,
     done: &mut Done,
 ) -> Result<(), Failure> {
-    tch::manual_seed(i64::from_ne_bytes(run.seed.to_ne_bytes()));
+    let seed = || tch::manual_seed(i64::from_ne_bytes(run.seed.to_ne_bytes()));
+    seed();
+    if run.warm_up && target.on_cuda() {
+        warm_up(output, run, target)?;
+        seed();
+    }
     recording::start(target.torch_name())?;
     output.event(&Event::Header(Header {
         version: TRACE_VERSION,
@@ -231,6 +251,9 @@ fn run_task(
     for read in &run.read_backs {
         ffi::simulated::add_read_back(read)?;
     }
+    for known in &run.convolutions {
+        ffi::convolution::answer(known)?;
+    }
     let outcome = run_phases(&mut session, run, done);
     if run.device == Device::CudaSim {
         done.not_modelled = not_modelled()?;
@@ -245,7 +268,22 @@ fn run_task(
     }
     recording::stop()?;
     session.flush()?;
+    if target.on_cuda() {
+        done.convolutions = ffi::convolution::runs()?;
+    }
     outcome
+}
+
+/// Does everything once, so that kernels and libraries are loaded when it is measured, and gives all memory back. What
+/// fails here fails again where it is recorded.
+fn warm_up(output: &mut Stdout, run: &RunRequest, target: Target) -> Result<(), Failure> {
+    let mut once = run.clone();
+    if let Mode::Training { steps, .. } = &mut once.mode {
+        *steps = 1;
+    }
+    let mut session = Session::warm_up(output, target);
+    let _ = run_phases(&mut session, &once, &mut Done::default());
+    Ok(cuda::release()?)
 }
 
 fn run_phases(session: &mut Session<'_>, run: &RunRequest, done: &mut Done) -> Result<(), Failure> {

@@ -48,6 +48,8 @@ pub(crate) struct Session<'a> {
     sink: Arc<Mutex<Sink<'a, File>>>,
     /// Its device.
     pub(crate) target: Target,
+    /// Whether it is only run: nothing is recorded, and the front hears nothing of it.
+    silent: bool,
 }
 
 impl From<Malformed> for Failure {
@@ -65,6 +67,15 @@ impl<'a> Session<'a> {
                 decoder: Decoder::default(),
             })),
             target,
+            silent: false,
+        }
+    }
+
+    /// A run before the one that counts: the front hears nothing of it. Recording must not have begun.
+    pub(crate) fn warm_up(output: &'a mut Output<File>, target: Target) -> Self {
+        Session {
+            silent: true,
+            ..Session::new(output, target)
         }
     }
 
@@ -79,6 +90,9 @@ impl<'a> Session<'a> {
 
     /// Writes an event behind all that was recorded.
     fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        if self.silent {
+            return Ok(());
+        }
         Ok(self.sink().output.event(event)?)
     }
 
@@ -89,6 +103,10 @@ impl<'a> Session<'a> {
         step: Option<u32>,
         body: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if self.silent {
+            self.sink().output.progress("warming up")?;
+            return body(self);
+        }
         let stage = step.map_or_else(
             || name.name().to_owned(),
             |step| format!("{}, step {step}", name.name()),
@@ -97,10 +115,14 @@ impl<'a> Session<'a> {
         self.flush()?;
         let before = if self.target.on_cuda() {
             cuda::reset_peaks()?;
-            Some(cuda::stats()?)
+            Some((cuda::stats()?, cuda::memory_since(0)?.end))
         } else {
             None
         };
+        let timed = matches!(self.target.device, Device::Cuda(_));
+        if timed {
+            cuda::moment()?;
+        }
         self.event(&Event::Phase {
             t: recording::now(),
             name,
@@ -115,13 +137,26 @@ impl<'a> Session<'a> {
         if watch {
             ffi::simulated::watch_reads(false)?;
         }
+        // Not where the device has failed: what failed there is said, not what fails because of it.
+        let device_ns = match (timed, &result) {
+            (true, Ok(_)) => Some(cuda::moment()?),
+            _ => None,
+        };
         let t = recording::now();
         self.flush()?;
-        let stats = match before {
-            Some(before) => Some(difference(&before, &cuda::stats()?)),
-            None => None,
+        let (stats, device) = match before {
+            Some((stats, used)) => (
+                Some(difference(&stats, &cuda::stats()?)),
+                Some(cuda::memory_since(used)?),
+            ),
+            None => (None, None),
         };
-        self.event(&Event::PhaseEnd { t, stats })?;
+        self.event(&Event::PhaseEnd {
+            t,
+            stats,
+            device,
+            device_ns,
+        })?;
         result
     }
 
@@ -165,6 +200,9 @@ impl<'a> Session<'a> {
         category: Category,
         name: &str,
     ) -> Result<(), Failure> {
+        if self.silent {
+            return Ok(());
+        }
         let found = recording::tensor_ref(tensor)?;
         self.flush()?;
         if let Some(TensorRef {
@@ -184,6 +222,9 @@ impl<'a> Session<'a> {
 
     /// Says what the method is called with.
     pub(crate) fn arguments(&mut self, method: &Method, chosen: &Chosen) -> Result<(), Failure> {
+        if self.silent {
+            return Ok(());
+        }
         for (index, (argument, given)) in method.arguments.iter().zip(&chosen.given).enumerate() {
             let mut tensors = Vec::new();
             for (place, tensor) in chosen.values.tensors_of(index)? {
@@ -210,6 +251,9 @@ impl<'a> Session<'a> {
 
     /// Says what the method returned.
     pub(crate) fn outputs(&mut self, values: &Values) -> Result<(), Failure> {
+        if self.silent {
+            return Ok(());
+        }
         for (path, tensor) in values.tensors()? {
             let found = recording::tensor_ref(&tensor)?;
             self.flush()?;

@@ -31,6 +31,8 @@
 //! `enter`/`exit`, `node`/`node_end` nest properly on each thread. [`TraceReader`] refuses a line that breaks one.
 
 mod args;
+mod card;
+mod convolution;
 pub mod flops;
 pub mod memory;
 pub mod modules;
@@ -39,6 +41,8 @@ mod read;
 mod read_back;
 
 pub use args::{Arg, TensorRef};
+pub use card::{CardFacts, LibraryUse, Probe};
+pub use convolution::{Convolution, ConvolutionRun, Pass};
 pub use read::{Allocation, OpKind, Sig, Trace, TraceError, TraceReader};
 pub use read_back::{ReadBack, ReadValue, Reads, read_backs};
 
@@ -169,6 +173,19 @@ pub struct AllocatorStats {
     pub num_ooms: u64,
 }
 
+/// Memory of a real GPU in use within a phase, by whomever: what the driver says (`cudaMemGetInfo`). Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DeviceMemory {
+    /// At the start of the phase.
+    pub start: u64,
+    /// The most, asked at the phase's ends and whenever the allocator got more.
+    pub peak: u64,
+    /// At its end.
+    pub end: u64,
+    /// What there is.
+    pub total: u64,
+}
+
 /// One event; see the module documentation for the format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -210,6 +227,12 @@ pub enum Event {
         /// The allocator's own figures, where it has them (CUDA).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stats: Option<AllocatorStats>,
+        /// The whole device's memory, where it is a real one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<DeviceMemory>,
+        /// Time between the two ends on the device itself, by its own events, ns.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device_ns: Option<u64>,
     },
     /// A module's method is called.
     Enter {

@@ -2,7 +2,7 @@
 
 use super::align::{Slot, align};
 use super::side::{Class, Made, Side};
-use super::{Difference, METRICS, Term};
+use super::{DEVICE_USED, Difference, METRICS, Term};
 use crate::simulate::{AllocConf, Allocator, BlockId, DeviceLimits, Placement, StatKind};
 
 /// What a run looks like on the way from the measurement to the estimate.
@@ -104,17 +104,34 @@ impl<'a> Pairing<'a> {
                 terms.push(Term { bytes, ..own });
             }
         }
-        if self.measured.conf.is_some() {
-            terms.push(Term {
-                metric: "device_used_bytes",
-                term: "context",
-                bytes: None,
-            });
-        }
+        terms.extend(self.outside());
         // The metrics one after the other, each with its terms in the order of the steps.
         let place = |term: &Term| METRICS.iter().position(|metric| *metric == term.metric);
         terms.sort_by_key(|term| place(term).unwrap_or(METRICS.len()));
         terms
+    }
+
+    /// The whole device's memory in parts; on the CPU there is none.
+    fn outside(&self) -> Vec<Term> {
+        if self.measured.conf.is_none() {
+            return Vec::new();
+        }
+        let [_, _, ours] = self.estimated.peaks();
+        let [_, _, theirs] = self.measured.peaks();
+        let known = self.measured.device_used.is_some();
+        let reserved = part(DEVICE_USED, "reserved", theirs, ours).filter(|_| known);
+        let context = part(
+            DEVICE_USED,
+            "context",
+            self.measured.outside(),
+            self.estimated.outside(),
+        );
+        let context = context.unwrap_or(Term {
+            metric: DEVICE_USED,
+            term: "context",
+            bytes: None,
+        });
+        reserved.into_iter().chain([context]).collect()
     }
 
     /// Where an allocation of a side lies in the common order, and its end: a slot, and its place among all frees.

@@ -14,7 +14,7 @@
 //! | `lifetimes` | the same allocation freed at another time |
 //! | `unexplained` | every other allocation that only one side has |
 //! | `fragmentation` | reserved memory: what the memory model makes of one and the same list, and what the allocator did |
-//! | `context` | memory of the device outside the allocator; unknown, since no run reports it |
+//! | `reserved`, `context` | of the whole device's memory: the allocator's part, and everything outside it |
 //!
 //! Must not: read files, run anything.
 
@@ -121,6 +121,8 @@ const METRICS: [&str; 3] = [REQUESTED, ALLOCATED, RESERVED];
 const REQUESTED: &str = "peak_requested_bytes";
 const ALLOCATED: &str = "peak_allocated_bytes";
 const RESERVED: &str = "peak_reserved_bytes";
+/// The whole device's memory, by whomever: shown, not judged.
+const DEVICE_USED: &str = "device_used_bytes";
 
 /// Compares an estimate with a measurement.
 #[must_use]
@@ -130,6 +132,11 @@ pub fn compare(estimated: &Side, measured: &Side, tolerance: &Tolerance) -> Vali
     for ((metric, ours), theirs) in METRICS.into_iter().zip(whole_estimated).zip(whole_measured) {
         comparison.push(compared(metric, None, ours, theirs, tolerance));
     }
+    let used = (estimated.device_used, measured.device_used);
+    comparison.push(Compared {
+        within_tolerance: None,
+        ..compared(DEVICE_USED, None, used.0, used.1, tolerance)
+    });
     for (index, phase) in measured.phases.iter().enumerate() {
         let same = |other: &&PhaseFigures| (other.name, other.step) == (phase.name, phase.step);
         // Phases come in one order; a name and step that comes twice is paired in that order.
@@ -140,7 +147,10 @@ pub fn compare(estimated: &Side, measured: &Side, tolerance: &Tolerance) -> Vali
             comparison.push(compared(metric, Some(phase), ours, theirs, tolerance));
         }
     }
-    comparison.retain(|one| one.estimated.is_some() || one.measured.is_some());
+    comparison.retain(|one| match one.metric {
+        DEVICE_USED => one.measured.is_some(),
+        _ => one.estimated.is_some() || one.measured.is_some(),
+    });
     let explained = explain::Pairing::of(estimated, measured);
     let judged = comparison.iter().filter_map(|one| one.within_tolerance);
     let right = judged.clone().count() > 0 && judged.clone().all(|within| within);

@@ -58,6 +58,8 @@ pub struct Side {
     requested: Option<u64>,
     allocated: Option<u64>,
     reserved: Option<u64>,
+    /// Most memory of the whole device in use: measured, or reserved and the context.
+    pub(super) device_used: Option<u64>,
 }
 
 /// Why a recording is no side of a comparison.
@@ -132,7 +134,21 @@ impl Side {
         side.requested = highest(|phase| phase.peak_requested_bytes);
         side.allocated = highest(|phase| phase.peak_allocated_bytes);
         side.reserved = memory.peak_reserved;
+        side.device_used = memory.device_used();
         side
+    }
+
+    /// The estimate's side, on a card whose context has this size.
+    #[must_use]
+    pub fn with_context(mut self, context_bytes: Option<u64>) -> Side {
+        let both = self.reserved.zip(context_bytes);
+        self.device_used = both.map(|(reserved, context)| reserved.saturating_add(context));
+        self
+    }
+
+    /// What the device has in use that the allocator does not: context, kernels, other processes.
+    pub(super) fn outside(&self) -> Option<u64> {
+        Some(self.device_used?.saturating_sub(self.reserved?))
     }
 
     /// What a CPU's run should need by the shapes of its tensors alone: as many bytes as each has elements, as long as

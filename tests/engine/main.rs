@@ -6,6 +6,7 @@ mod archive;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod calibrate;
 mod cuda_sim;
 mod estimate;
 mod exported;

@@ -160,8 +160,7 @@ fn inputs_of_other_sizes_are_refused_by_the_argument() {
             "{}",
             said.snapshot()
         );
-        let stderr = said.stderr.clone();
-        insta::assert_snapshot!(name, stderr);
+        check!(name, said);
     }
     let said = run(&[&path, "--input", "2x3x16x16", "--lifetimes", "python"]);
     assert_eq!(said.code, Some(2), "{}", said.snapshot());

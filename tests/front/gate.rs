@@ -9,7 +9,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
+use crate::common::gate::{
+    Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine,
+};
 use crate::common::{Said, inspect, run};
 use serde_json::Value;
 

@@ -9,7 +9,9 @@
 
 use std::path::Path;
 
-use crate::common::gate::{Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine};
+use crate::common::gate::{
+    Folder, RUN, add, baseline, budget_folder, engine, in_folder, with_engine,
+};
 use crate::common::{Said, run};
 use serde_json::Value;
 

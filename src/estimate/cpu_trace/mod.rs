@@ -304,7 +304,12 @@ impl Writer<'_> {
         self.phase = None;
         let now = self.allocator.stats();
         let stats = Some(now.since(&self.started));
-        self.events.push(Event::PhaseEnd { t, stats });
+        self.events.push(Event::PhaseEnd {
+            t,
+            stats,
+            device: None,
+            device_ns: None,
+        });
     }
 
     /// The event with the allocations' new numbers; a tensor whose memory was left out has none.

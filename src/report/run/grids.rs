@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use super::exact::{OpReport, OpsReport, TensorShape};
 use super::text::work_text;
-use super::{MeasuredReport, RunRow, RunRowKind, RunView};
-use crate::estimate::PhaseFigures;
+use super::{MeasuredPhase, MeasuredReport, RunRow, RunRowKind, RunView};
 use crate::report::Document;
 use crate::report::grid::{Grid, numbers, phase_text, words};
 use crate::report::layout::shape_text;
@@ -265,11 +264,13 @@ fn tensors_text(tensors: &[TensorShape<'_>]) -> String {
     text
 }
 
-/// What the allocator did, phase by phase.
+/// What the allocator did, phase by phase; on a GPU also its whole memory, and its time.
 fn phases(measured: &MeasuredReport<'_>, units: Units) -> Grid {
-    let highest = measured.phases.iter().map(|one| one.peak_requested_bytes);
-    let highest = highest.max();
-    let row = |one: &PhaseFigures| {
+    let requested = |one: &MeasuredPhase| one.figures.peak_requested_bytes;
+    let highest = measured.phases.iter().map(requested).max();
+    let on_gpu = measured.phases.iter().any(|one| one.device.is_some());
+    let row = |phase: &MeasuredPhase| {
+        let one = &phase.figures;
         let look = if Some(one.peak_requested_bytes) == highest {
             Look::Strong
         } else {
@@ -277,7 +278,7 @@ fn phases(measured: &MeasuredReport<'_>, units: Units) -> Grid {
         };
         let cell = |text| Cell::new(text, look);
         let reserved = one.peak_reserved_bytes;
-        vec![
+        let mut cells = vec![
             cell(phase_text(one.name, one.step)),
             cell(units.bytes(one.start_requested_bytes)),
             cell(units.bytes(one.peak_requested_bytes)),
@@ -288,17 +289,30 @@ fn phases(measured: &MeasuredReport<'_>, units: Units) -> Grid {
             ),
             cell(reserved.map(|bytes| units.bytes(bytes)).unwrap_or_default()),
             cell(units.bytes(one.end_requested_bytes)),
-        ]
+        ];
+        if on_gpu {
+            let used = phase.device.map(|device| units.bytes(device.peak));
+            cells.push(cell(used.unwrap_or_default()));
+            cells.push(cell(
+                phase.device_time_ns.map(duration_ns).unwrap_or_default(),
+            ));
+        }
+        cells
     };
+    let mut columns = vec![
+        words("Measured", Fit::Keep),
+        numbers("At start", Fit::Drop(1)),
+        numbers("Peak requested", Fit::Keep),
+        numbers("Peak allocated", Fit::Drop(2)),
+        numbers("Peak reserved", Fit::Keep),
+        numbers("At end", Fit::Drop(0)),
+    ];
+    if on_gpu {
+        columns.push(numbers("GPU in use", Fit::Drop(3)));
+        columns.push(numbers("GPU time", Fit::Drop(4)));
+    }
     Grid {
-        columns: vec![
-            words("Measured", Fit::Keep),
-            numbers("At start", Fit::Drop(1)),
-            numbers("Peak requested", Fit::Keep),
-            numbers("Peak allocated", Fit::Drop(2)),
-            numbers("Peak reserved", Fit::Keep),
-            numbers("At end", Fit::Drop(0)),
-        ],
+        columns,
         rows: measured.phases.iter().map(row).collect(),
         notes: Vec::new(),
     }

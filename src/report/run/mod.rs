@@ -14,6 +14,7 @@ pub use exact::{
     OpsReport, OutputReport, ParametersReport, RunReport, RunTotalsReport, TensorShape,
 };
 pub(super) use grids::grids;
+use measured::MeasuredPhase;
 pub use measured::MeasuredReport;
 pub(super) use text::facts;
 pub use view::{RunOrder, RunRow, RunRowKind, RunView, RunViewOptions};

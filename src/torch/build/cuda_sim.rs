@@ -106,6 +106,7 @@ pub(crate) fn build_all(lib: &Path, source: &Path, out: &Path) -> Result<(), Bui
     for soname in &order {
         build_library(&compiler, soname, &imports, source, &folder)?;
     }
+    build_recorder(&compiler, source, &folder)?;
     write_index(out, &folder, &order, &torch_version(lib), None)
 }
 
@@ -145,6 +146,25 @@ fn torch_version(lib: &Path) -> String {
     parts.map(|parts| parts.join(".")).unwrap_or_default()
 }
 
+/// What is preloaded beside the real cuDNN, to see which convolutions it runs.
+const RECORDER: &str = "libinspect_cudnn_record.so";
+
+fn build_recorder(compiler: &Compiler, source: &Path, folder: &Path) -> Result<(), BuildError> {
+    let mut link = compiler.command();
+    link.args([
+        "-shared",
+        "-Wl,-s",
+        "-Wl,--no-undefined",
+        "-Wl,--build-id=none",
+    ])
+    .arg(format!("-Wl,-soname,{RECORDER}"))
+    .arg(source.join("cudnn_record/record.c"))
+    .arg(source.join("cudnn/descriptor.c"))
+    .arg("-o")
+    .arg(folder.join(RECORDER));
+    run(link.args(["-lpthread", "-ldl"]))
+}
+
 /// Writes `cuda_sim_libs.rs`.
 fn write_index(
     out: &Path,
@@ -164,6 +184,18 @@ fn write_index(
         );
     }
     let _ = writeln!(text, "];");
+    let recorder = match unavailable {
+        None => format!(
+            "Some(include_bytes!({:?}))",
+            folder.join(RECORDER).to_string_lossy()
+        ),
+        Some(_) => "None".to_owned(),
+    };
+    let _ = writeln!(text, "/// The recorder of cuDNN's convolutions.");
+    let _ = writeln!(
+        text,
+        "pub(super) static RECORDER: Option<&[u8]> = {recorder};"
+    );
     let _ = writeln!(
         text,
         "/// The version of the libtorch that they were made for."

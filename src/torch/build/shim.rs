@@ -52,7 +52,10 @@ pub(crate) fn build(lib: &Path) {
 fn object(sources: &[&str], include: &Path, out: &Path) -> PathBuf {
     let files = sources.iter().map(|source| format!("{source}.cpp"));
     let mut hash = Fnv::new();
-    for file in files.clone().chain(["shim.h".into(), "common.h".into()]) {
+    for file in files
+        .clone()
+        .chain(["shim.h", "common.h", "../cuda_sim/sim.h"].map(String::from))
+    {
         let path = Path::new("src/torch/shim").join(file);
         hash.bytes(&std::fs::read(path).expect("a source file can be read"));
     }

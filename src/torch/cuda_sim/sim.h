@@ -23,7 +23,7 @@ extern "C" {
 #define SIM_UNUSED __attribute__((unused))
 
 /* Version of the structures below; it changes when their meaning or layout does. */
-#define SIM_INTERFACE_VERSION 1
+#define SIM_INTERFACE_VERSION 2
 
 /* Why a function is listed as not modelled. Numbers are part of the interface. */
 enum sim_gap {
@@ -81,6 +81,7 @@ struct sim_convolution {
     int kind; /* 0 forward, 1 backward data, 2 backward filter */
     int data_type; /* cudnnDataType_t of x */
     int spatial_dims;
+    int operations; /* of the graph that it is part of: 1 alone, more with a bias, an addition, an activation */
     int64_t x[8], w[8], y[8]; /* sizes, batch first */
     int64_t x_strides[8];
     int64_t stride[6], padding[6], dilation[6];

@@ -36,6 +36,32 @@ pub(super) struct DeviceStats {
     pub(super) num_alloc_retries: i64,
     pub(super) num_ooms: i64,
 }
+#[repr(C)]
+pub(super) struct Card {
+    pub(super) name: [c_char; 256],
+    pub(super) major: c_int,
+    pub(super) minor: c_int,
+    pub(super) multiprocessors: c_int,
+    pub(super) driver_version: c_int,
+    pub(super) cudnn_version: c_int,
+    pub(super) total_bytes: u64,
+    pub(super) l2_bytes: u64,
+}
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+pub(super) struct Convolution {
+    pub(super) kind: c_int,
+    pub(super) data_type: c_int,
+    pub(super) spatial_dims: c_int,
+    pub(super) operations: c_int,
+    pub(super) x: [i64; 8],
+    pub(super) w: [i64; 8],
+    pub(super) y: [i64; 8],
+    pub(super) x_strides: [i64; 8],
+    pub(super) stride: [i64; 6],
+    pub(super) padding: [i64; 6],
+    pub(super) dilation: [i64; 6],
+}
 pub(super) type Error = *mut *mut c_char;
 pub(super) type TensorVisitor = extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void);
 pub(super) type FunctionVisitor =
@@ -191,6 +217,30 @@ unsafe extern "C" {
         tensor: *const c_void,
         sig: *mut i64,
         alloc: *mut i64,
+        error: Error,
+    ) -> c_int;
+    pub(super) fn shim_cuda_memory_seen(
+        used_bytes: *mut u64,
+        peak_bytes: *mut u64,
+        total_bytes: *mut u64,
+        error: Error,
+    ) -> c_int;
+    pub(super) fn shim_cuda_used_before(known: *mut c_int, bytes: *mut u64, error: Error) -> c_int;
+    pub(super) fn shim_cuda_moment(elapsed_ns: *mut u64, error: Error) -> c_int;
+    pub(super) fn shim_cuda_synchronize(error: Error) -> c_int;
+    pub(super) fn shim_cuda_release(error: Error) -> c_int;
+    pub(super) fn shim_cuda_card(out: *mut Card, error: Error) -> c_int;
+    pub(super) fn shim_convolution_run(
+        index: usize,
+        known: *mut c_int,
+        out: *mut Convolution,
+        workspace_bytes: *mut u64,
+        calls: *mut u64,
+        error: Error,
+    ) -> c_int;
+    pub(super) fn shim_sim_convolution(
+        convolution: *const Convolution,
+        workspace_bytes: u64,
         error: Error,
     ) -> c_int;
     pub(super) fn shim_sim_loaded() -> c_int;

@@ -161,6 +161,38 @@ typedef struct shim_device_stats {
 int shim_cuda_stats(shim_device_stats* out, char** error);
 int shim_cuda_reset_peaks(char** error);
 int shim_cuda_memory_info(size_t* free_bytes, size_t* total_bytes, char** error);
+// The most bytes of the device in use, by whomever, that was seen since the last call: now, and whenever the allocator
+// got more. `used` is what is in use now.
+int shim_cuda_memory_seen(uint64_t* used_bytes, uint64_t* peak_bytes, uint64_t* total_bytes, char** error);
+// Bytes in use on the first visible card before this process uses it, as NVIDIA's management library says; `known` is 0
+// where it does not. Makes no context.
+int shim_cuda_used_before(int* known, uint64_t* bytes, char** error);
+// Notes a moment on the device's current stream; `elapsed` is the time since the one noted before it on the device
+// itself, once it has come to both. The first call answers 0.
+int shim_cuda_moment(uint64_t* elapsed_ns, char** error);
+// Waits for everything that the device was given to do.
+int shim_cuda_synchronize(char** error);
+// Gives back what nobody uses: cuBLAS's workspaces and the allocator's unused segments.
+int shim_cuda_release(char** error);
+typedef struct shim_card {
+  char name[256];
+  int major, minor, multiprocessors, driver_version, cudnn_version; // a version is 0 where it is not known
+  uint64_t total_bytes, l2_bytes;
+} shim_card;
+// The first visible card, as the driver describes it.
+int shim_cuda_card(shim_card* out, char** error);
+
+// ---- convolutions and their workspaces (cuda.cpp)
+// As the stand-ins describe one: struct sim_convolution of cuda_sim/sim.h, here by another name.
+typedef struct shim_convolution {
+  int kind, data_type, spatial_dims, operations;
+  int64_t x[8], w[8], y[8], x_strides[8], stride[6], padding[6], dilation[6];
+} shim_convolution;
+// What the recorder saw run since the start, at `index`: sets `known` to 0 behind the last, and to -1 without recorder.
+int shim_convolution_run(
+    size_t index, int* known, shim_convolution* out, uint64_t* workspace_bytes, uint64_t* calls, char** error);
+// From now on the simulated cuDNN asks for so much where this convolution is planned.
+int shim_sim_convolution(const shim_convolution* convolution, uint64_t workspace_bytes, char** error);
 
 // ---- the simulated device (cuda.cpp)
 // Whether the stand-in libraries are the ones that are loaded.

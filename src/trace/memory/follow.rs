@@ -74,7 +74,17 @@ impl<'a> Follower<'a> {
     pub(super) fn event(&mut self, index: usize, event: &Event) {
         match event {
             Event::Phase { t, name, step } => self.begin(*t, *name, *step),
-            Event::PhaseEnd { t, stats } => self.end(*t, stats.as_ref()),
+            Event::PhaseEnd {
+                t,
+                stats,
+                device,
+                device_ns,
+            } => {
+                if let Some(phase) = self.open.and_then(|index| self.phases.get_mut(index)) {
+                    (phase.device, phase.device_ns) = (*device, *device_ns);
+                }
+                self.end(*t, stats.as_ref());
+            }
             Event::Alloc {
                 id,
                 bytes,
@@ -171,6 +181,8 @@ impl<'a> Follower<'a> {
             allocated: span(self.allocated),
             active: None,
             reserved: self.on_cuda.then(|| span(self.reserved)),
+            device: None,
+            device_ns: None,
         });
     }
 

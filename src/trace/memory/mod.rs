@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use super::{Category, PhaseName, Trace};
+use super::{Category, DeviceMemory, PhaseName, Trace};
 use follow::Follower;
 
 /// Where in the run something happened.
@@ -88,6 +88,10 @@ pub struct PhaseMemory {
     pub active: Option<Span>,
     /// Reserved bytes; likewise.
     pub reserved: Option<Span>,
+    /// The whole device's memory; none on the CPU.
+    pub device: Option<DeviceMemory>,
+    /// How long it took on the device itself, ns; none where that was not measured.
+    pub device_ns: Option<u64>,
 }
 
 /// The moment with the most allocated bytes.
@@ -127,6 +131,13 @@ pub struct MemoryTimeline {
 }
 
 impl MemoryTimeline {
+    /// Most memory of the whole device in use, by whomever; none where no phase says it.
+    #[must_use]
+    pub fn device_used(&self) -> Option<u64> {
+        let devices = self.phases.iter().filter_map(|phase| phase.device);
+        devices.map(|device| device.peak).max()
+    }
+
     /// Follows a trace from start to end.
     #[must_use]
     pub fn of(trace: &Trace) -> MemoryTimeline {

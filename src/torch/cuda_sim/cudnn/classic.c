@@ -34,7 +34,7 @@ static void copy_sizes(int64_t *to, const int *from, int count) {
 
 static size_t workspace(int kind, const struct cudnn_tensor *x, const struct cudnn_tensor *w,
                         const struct cudnn_convolution *convolution, const struct cudnn_tensor *y) {
-    struct sim_convolution description = {.kind = kind, .data_type = x->data_type};
+    struct sim_convolution description = {.kind = kind, .data_type = x->data_type, .operations = 1};
     description.spatial_dims = convolution->spatial_dims < 6 ? convolution->spatial_dims : 6;
     copy_sizes(description.x, x->size, x->dims);
     copy_sizes(description.x_strides, x->stride, x->dims);

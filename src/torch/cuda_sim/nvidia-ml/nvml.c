@@ -67,6 +67,18 @@ SIM_EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned length) {
     return NVML_SUCCESS;
 }
 
+/* nvmlMemory_t: what is the context's is this process's own, so it was not there before. */
+SIM_EXPORT int nvmlDeviceGetMemoryInfo(void *device, unsigned long long memory[3]) {
+    if (device != &the_device || !memory) return NVML_INVALID_ARGUMENT;
+    struct sim_stats stats;
+    inspect_cuda_sim_stats(&stats);
+    unsigned long long used = stats.used_bytes - stats.base_bytes;
+    memory[0] = stats.total_bytes;
+    memory[1] = stats.total_bytes - used;
+    memory[2] = used;
+    return NVML_SUCCESS;
+}
+
 SIM_EXPORT int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, struct process_info *processes) {
     if (device != &the_device || !count) return NVML_INVALID_ARGUMENT;
     unsigned available = *count;
