@@ -180,7 +180,7 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
         lifetimes: plan.lifetimes,
         read_backs: Vec::new(),
         alloc_conf: None,
-        warm_up: matches!(plan.device, Device::Cuda(_)),
+        measures: matches!(plan.device, Device::Cuda(_)),
         convolutions: Vec::new(),
     })
 }

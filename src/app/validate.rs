@@ -118,7 +118,7 @@ impl Sides<'_> {
         }
         // As a real GPU is measured: warm, and asked for what a calibration says of it.
         let mut request = self.request.clone();
-        request.warm_up = true;
+        request.measures = true;
         let mut gpu = self.options.gpu.clone();
         gpu.profile.measured = None;
         self.simulate(&request, &gpu, simulated::planted_workspace())

@@ -89,9 +89,10 @@ pub struct RunRequest {
     /// How long values live.
     #[serde(default)]
     pub lifetimes: Lifetimes,
-    /// Run everything once before it is recorded, on a CUDA device: what is loaded at first use is loaded then.
+    /// On a CUDA device: run everything once before it is recorded, so that what is loaded at first use is loaded then,
+    /// and take times from the device.
     #[serde(default)]
-    pub warm_up: bool,
+    pub measures: bool,
     /// For the simulated device: workspaces of convolutions that were measured on a card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub convolutions: Vec<ConvolutionRun>,

@@ -231,7 +231,7 @@ fn run_task(
 ) -> Result<(), Failure> {
     let seed = || tch::manual_seed(i64::from_ne_bytes(run.seed.to_ne_bytes()));
     seed();
-    if run.warm_up && target.on_cuda() {
+    if run.measures && target.on_cuda() {
         warm_up(output, run, target)?;
         seed();
     }
@@ -248,6 +248,10 @@ fn run_task(
         alloc_conf: run.alloc_conf.clone(),
     }))?;
     let mut session = Session::new(output, target);
+    if run.measures && target.on_cuda() {
+        recording::device_times()?;
+        session.timed = true;
+    }
     for read in &run.read_backs {
         ffi::simulated::add_read_back(read)?;
     }

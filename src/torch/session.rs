@@ -50,6 +50,8 @@ pub(crate) struct Session<'a> {
     pub(crate) target: Target,
     /// Whether it is only run: nothing is recorded, and the front hears nothing of it.
     silent: bool,
+    /// Whether times are the device's own.
+    pub(crate) timed: bool,
 }
 
 impl From<Malformed> for Failure {
@@ -68,6 +70,7 @@ impl<'a> Session<'a> {
             })),
             target,
             silent: false,
+            timed: false,
         }
     }
 
@@ -119,8 +122,7 @@ impl<'a> Session<'a> {
         } else {
             None
         };
-        let timed = matches!(self.target.device, Device::Cuda(_));
-        if timed {
+        if self.timed {
             cuda::moment()?;
         }
         self.event(&Event::Phase {
@@ -138,7 +140,7 @@ impl<'a> Session<'a> {
             ffi::simulated::watch_reads(false)?;
         }
         // Not where the device has failed: what failed there is said, not what fails because of it.
-        let device_ns = match (timed, &result) {
+        let device_ns = match (self.timed, &result) {
             (true, Ok(_)) => Some(cuda::moment()?),
             _ => None,
         };
@@ -165,6 +167,9 @@ impl<'a> Session<'a> {
         &mut self,
         body: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        if self.timed {
+            return body(self); // writing would wait for the device
+        }
         let sink = Arc::clone(&self.sink);
         std::thread::scope(|scope| {
             let (running, ended) = mpsc::channel::<()>();

@@ -112,7 +112,7 @@ fn workspaces_are_measured_and_looked_up() {
         folder.path("planted.json"),
         folder.path("again.json"),
     );
-    let model = ["fixtures/residual.pt", "--input", "1x8x4x4", "--train"];
+    let model = ["fixtures/residual.pt", "--input", "1x4x8x8", "--train"];
     calibrated(&[&model[..], &["-o", &plain]].concat());
     let mut known = folder.read("plain.json");
     let runs = known["convolutions"].as_array_mut().unwrap();
@@ -156,8 +156,8 @@ fn workspaces_are_measured_and_looked_up() {
         all.iter().any(|one| one.as_str().unwrap().contains(words))
     };
     let (without, with) = (
-        estimate("rtx-4090", "1x8x4x4"),
-        estimate(&planted, "1x8x4x4"),
+        estimate("rtx-4090", "1x4x8x8"),
+        estimate(&planted, "1x4x8x8"),
     );
     let peak = |estimate: &Value| estimate["peak_allocated_bytes"].as_u64().unwrap();
     assert!(peak(&with) > peak(&without) + MIB, "{with:#}");
@@ -167,21 +167,21 @@ fn workspaces_are_measured_and_looked_up() {
     );
     assert!(assumes(&with, "workspaces: measured on"), "{with:#}");
     assert!(with["interval"].is_null());
-    let other = estimate(&planted, "2x8x4x4");
+    let other = estimate(&planted, "2x4x8x8");
     assert!(
         assumes(&other, "not for all of these convolutions"),
         "{other:#}"
     );
 
     // More convolutions join those that are there.
-    let more = ["fixtures/residual.pt", "--input", "2x8x4x4", "--train"];
+    let more = ["fixtures/residual.pt", "--input", "2x4x8x8", "--train"];
     calibrated(&[&more[..], &["--profile", &planted, "-o", &again, "--add"]].concat());
     let both = folder.read("again.json")["convolutions"]
         .as_array()
         .unwrap()
         .len();
     assert!(both > passes.len(), "{both}");
-    let other = estimate(&again, "2x8x4x4");
+    let other = estimate(&again, "2x4x8x8");
     assert!(assumes(&other, "workspaces: measured on"), "{other:#}");
 }
 

@@ -11,6 +11,9 @@
 )]
 
 use crate::common::{Said, has_simulated_device, inspect, run_with_engine as run};
+use inspect_checkpoint::trace::memory::MemoryTimeline;
+use inspect_checkpoint::trace::ops::RunIndex;
+use inspect_checkpoint::trace::{Event, PhaseName, Trace, TraceReader};
 use serde_json::Value;
 
 const CNN: [&str; 4] = ["validate", "fixtures/tiny_cnn.pt", "--input", "2x3x16x16"];
@@ -116,5 +119,72 @@ fn the_cpus_tensors_are_what_their_shapes_say() {
         metrics
             .iter()
             .all(|one| one["metric"] != "peak_reserved_bytes")
+    );
+}
+
+#[test]
+fn a_measured_run_is_warm_and_times_are_the_devices() {
+    if !has_simulated_device() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |name: &str, args: &[&str]| {
+        let path = folder.path().join(name);
+        let text = path.display().to_string();
+        let said = run(&[args, &["--device", "cuda-sim", "--save-trace", &text]].concat());
+        assert_eq!(said.code, Some(0), "{}", said.snapshot());
+        let mut reader = TraceReader::new();
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            reader.line(line).unwrap();
+        }
+        reader.finish().unwrap()
+    };
+    let train = ["--train", "--basis", "cuda-sim"];
+    let measured = trace("measured.jsonl", &[&CNN[..], &train].concat());
+    let plain = trace("plain.jsonl", &[&CNN[1..], &train].concat());
+    // The run before it has left nothing: neither calls, nor operators, nor memory.
+    let count = |trace: &Trace, of: fn(&Event) -> bool| {
+        trace.events.iter().filter(|event| of(event)).count()
+    };
+    let kinds: [fn(&Event) -> bool; 3] = [
+        |event| matches!(event, Event::Enter { .. }),
+        |event| matches!(event, Event::Op { .. }),
+        |event| matches!(event, Event::Alloc { .. }),
+    ];
+    for of in kinds {
+        assert_eq!(count(&measured, of), count(&plain, of));
+        assert!(count(&plain, of) > 0);
+    }
+    // Phases say what the device has in use, and how long they took there.
+    let memory = MemoryTimeline::of(&measured);
+    for phase in &memory.phases {
+        let device = phase.device.unwrap();
+        let reserved = phase.reserved.unwrap();
+        assert!(device.peak >= reserved.peak && device.peak <= device.total);
+        assert_eq!(device.end - reserved.end, device.start - reserved.start);
+        let host_ns = phase.time.1 - phase.time.0;
+        let device_ns = phase.device_ns.unwrap();
+        assert!(
+            device_ns > 0 && device_ns <= host_ns + 1_000_000,
+            "{device_ns} {host_ns}"
+        );
+    }
+    assert!(
+        MemoryTimeline::of(&plain)
+            .phases
+            .iter()
+            .all(|phase| phase.device_ns.is_none())
+    );
+    // Modules' times lie within their phase's.
+    let index = RunIndex::new(&measured);
+    let forward = memory
+        .phases
+        .iter()
+        .find(|phase| phase.name == PhaseName::Forward);
+    let forward_ns = forward.unwrap().device_ns.unwrap();
+    let root = index.calls.iter().map(|call| call.time_ns).max().unwrap();
+    assert!(
+        root > 0 && root <= forward_ns + 1_000_000,
+        "{root} {forward_ns}"
     );
 }

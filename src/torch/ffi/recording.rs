@@ -11,7 +11,13 @@ pub(crate) fn start(device: &str) -> Result<()> {
     call(|e| unsafe { c::shim_record_start(device.as_ptr(), e) })
 }
 
-/// Stops for good.
+/// Takes the times of modules, operators and autograd nodes from the device from now on; each drain waits for it.
+pub(crate) fn device_times() -> Result<()> {
+    // SAFETY: no arguments.
+    call(|e| unsafe { c::shim_record_device_times(e) })
+}
+
+/// Stops; another recording may begin.
 pub(crate) fn stop() -> Result<()> {
     // SAFETY: no arguments.
     call(|e| unsafe { c::shim_record_stop(e) })

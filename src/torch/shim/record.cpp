@@ -8,6 +8,8 @@
 
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
@@ -58,6 +60,12 @@ struct Frame {
   bool marked; // false: a method of the module that is already on top
 };
 
+// When the device came to an event of the recording: its time is put into that word once it is known.
+struct Moment {
+  size_t word;
+  std::unique_ptr<c10::Event> event;
+};
+
 struct Recorder {
   std::mutex mutex;
   std::vector<int64_t> words, handed_over;
@@ -76,6 +84,9 @@ struct Recorder {
   c10::DeviceType device = c10::DeviceType::CPU;
   at::CallbackHandle callback = at::INVALID_CALLBACK_HANDLE;
   std::shared_ptr<c10::DebugInfoBase> reporter;
+  std::vector<Moment> moments;
+  std::unique_ptr<c10::Event> base;                             // of the device's times; none: times are the host's
+  int64_t base_ns = 0;
 };
 
 Recorder& recorder() {
@@ -94,6 +105,38 @@ int64_t thread_number() {
 
 int64_t now(const Recorder& r) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - r.start).count();
+}
+
+std::unique_ptr<c10::Event> device_event() {
+  c10::impl::VirtualGuardImpl device(c10::DeviceType::CUDA);
+  auto event = std::make_unique<c10::Event>(c10::DeviceType::CUDA, c10::EventFlag::BACKEND_DEFAULT);
+  event->record(device.getStream(c10::Device(c10::DeviceType::CUDA, 0)));
+  return event;
+}
+
+// The time of an event whose first two words, its kind and this time, are the next in the recording.
+int64_t moment(Recorder& r) {
+  if (r.base) {
+    r.moments.push_back({r.words.size() + 1, device_event()});
+  }
+  return now(r);
+}
+
+// Puts in the device's times, once it has come to all of them.
+void settle(Recorder& r) {
+  if (r.moments.empty()) {
+    return;
+  }
+  r.moments.back().event->synchronize();
+  int64_t last = r.base_ns;
+  for (auto& moment : r.moments) {
+    moment.event->synchronize();
+    last = r.base_ns + std::max<int64_t>(0, static_cast<int64_t>(r.base->elapsedTime(*moment.event) * 1e6));
+    r.words[moment.word] = last;
+  }
+  r.base = std::move(r.moments.back().event);
+  r.base_ns = last;
+  r.moments.clear();
 }
 
 int64_t text_id(Recorder& r, std::string_view s) {
@@ -300,16 +343,20 @@ std::unique_ptr<at::ObserverContext> on_op(const at::RecordFunction& fn) {
       return nullptr;
     }
     int64_t name = text_id(r, fn.name());
-    int64_t t = now(r), thread = thread_number();
+    int64_t thread = thread_number();
     if (fn.scope() == at::RecordScope::BACKWARD_FUNCTION) {
-      r.words.insert(r.words.end(), {REC_NODE, t, thread, name, fn.seqNr()});
+      r.words.insert(r.words.end(), {REC_NODE, moment(r), thread, name, fn.seqNr()});
       return context;
     }
+    int64_t t = now(r);
     int64_t id = r.ops++;
     context->id = id;
     event.insert(event.end(), {REC_OP, t, thread, id, name, fn.seqNr(), static_cast<int64_t>(inputs.size())});
     for (const auto& input : inputs) {
       put(r, event, input, 0);
+    }
+    if (r.base) {
+      event[1] = moment(r);
     }
     r.words.insert(r.words.end(), event.begin(), event.end());
     return context;
@@ -332,16 +379,19 @@ void on_op_end(const at::RecordFunction& fn, at::ObserverContext* base) {
     if (!has_room(r)) {
       return;
     }
-    int64_t t = now(r);
     if (context->id < 0) {
-      r.words.insert(r.words.end(), {REC_NODE_END, t, thread_number()});
+      r.words.insert(r.words.end(), {REC_NODE_END, moment(r), thread_number()});
       return;
     }
+    int64_t t = now(r);
     const auto& results = fn.outputs();
     auto outputs = own_values(c10::ArrayRef<const c10::IValue>(results.data(), results.size()), fn.num_outputs());
     event.insert(event.end(), {REC_END, t, context->id, static_cast<int64_t>(outputs.size())});
     for (const auto& output : outputs) {
       put(r, event, output, 0);
+    }
+    if (r.base) {
+      event[1] = moment(r);
     }
     r.words.insert(r.words.end(), event.begin(), event.end());
   } catch (...) {
@@ -459,7 +509,7 @@ void on_enter(const c10::IValue& self) {
   }
   int64_t path_text = text_id(r, path);
   stack.push_back({object, path, true});
-  r.words.insert(r.words.end(), {REC_ENTER, now(r), thread_number(), path_text, class_text});
+  r.words.insert(r.words.end(), {REC_ENTER, moment(r), thread_number(), path_text, class_text});
 }
 
 void on_exit(const c10::IValue& self, const c10::IValue& result) {
@@ -491,7 +541,7 @@ void on_exit(const c10::IValue& self, const c10::IValue& result) {
     tensors.insert(tensors.end(), {sig, alloc_id(r, t)});
   });
   r.words.insert(
-      r.words.end(), {REC_EXIT, now(r), thread, static_cast<int64_t>(tensors.size() / 2)});
+      r.words.end(), {REC_EXIT, moment(r), thread, static_cast<int64_t>(tensors.size() / 2)});
   r.words.insert(r.words.end(), tensors.begin(), tensors.end());
 }
 
@@ -517,22 +567,45 @@ void on_cuda_segment(int action, uint64_t address, int64_t bytes, uint64_t strea
 
 } // namespace shim
 
+// What an earlier recording, or a run without one, left behind: this one's numbers begin at 0.
+static void forget(Recorder& r) {
+  std::lock_guard<std::mutex> lock(r.mutex);
+  r.words.clear();
+  r.handed_over.clear();
+  r.texts.clear();
+  r.sigs.clear();
+  r.live.clear();
+  r.foreign.clear();
+  r.requested.clear();
+  r.modules.clear();
+  r.frames.clear();
+  r.packed.clear();
+  r.moments.clear();
+  r.base.reset();
+  r.full = false;
+  r.allocations = r.ops = 0;
+}
+
 int shim_record_start(const char* device_type, char** error) {
   return shim::guard(error, [&] {
     auto& r = recorder();
     TORCH_CHECK(!recording, "a recording is already running");
-    r.device = c10::Device(device_type).type();
+    auto device = c10::Device(device_type).type();
+    if (!r.reporter) {
+      r.reporter = std::make_shared<Reporter>();
+      c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, r.reporter);
+      if (device == c10::DeviceType::CUDA) {
+        shim::attach_cuda_tracker();
+      }
+    }
+    forget(r);
+    r.device = device;
     r.start = Clock::now();
-    r.reporter = std::make_shared<Reporter>();
-    c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, r.reporter);
     r.callback = at::addGlobalCallback(
         at::RecordFunctionCallback(on_op, on_op_end)
             .needsInputs(true)
             .needsOutputs(true)
             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
-    if (r.device == c10::DeviceType::CUDA) {
-      shim::attach_cuda_tracker();
-    }
     recording = true;
   });
 }
@@ -551,10 +624,20 @@ int shim_record_stop(char** error) {
 
 int shim_record_operators(int on, char** error) {
   return shim::guard(error, [&] {
-    operators_on = on != 0;
+    operators_on = on != 0 && recording;
     auto& r = recorder();
     std::lock_guard<std::mutex> lock(r.mutex);
     r.frames.clear();
+  });
+}
+
+int shim_record_device_times(char** error) {
+  return shim::guard(error, [&] {
+    auto& r = recorder();
+    std::lock_guard<std::mutex> lock(r.mutex);
+    r.base = device_event();
+    r.base->synchronize();
+    r.base_ns = now(r);
   });
 }
 
@@ -565,6 +648,7 @@ int shim_record_drain(const int64_t** words, size_t* count, char** error) {
     auto& r = recorder();
     std::lock_guard<std::mutex> lock(r.mutex);
     TORCH_CHECK(!r.full, kFull);
+    settle(r);
     r.handed_over.clear();
     r.handed_over.swap(r.words);
     *words = r.handed_over.data();

@@ -140,11 +140,15 @@ enum {
   ARG_LIST,       // count, items...
   ARG_OTHER       // text id of the type's name
 };
-// Starts recording allocations on `device_type` ("cpu" or "cuda") and all operators. One recording a process.
+// Starts recording allocations on `device_type` ("cpu" or "cuda", the same for all of a process) and all operators. One
+// recording at a time.
 int shim_record_start(const char* device_type, char** error);
 int shim_record_stop(char** error);
 // Operators and modules are recorded only while this is on; allocations always.
 int shim_record_operators(int on, char** error);
+// From now on the times of modules, operators and autograd nodes are those of the device, by its own events; a drain
+// waits until it has come to them.
+int shim_record_device_times(char** error);
 int64_t shim_record_now(void);
 // Hands over the words so far; they stay valid until the next call. An error where there was more to record than a
 // recording may hold.
