@@ -67,6 +67,7 @@ fn sections_of_commands_agree_with_their_help() {
         ("diff", "Compare"),
         ("check", "In CI"),
         ("validate", "Validate"),
+        ("calibrate", "Calibrate"),
     ] {
         let own: BTreeSet<String> = flags(&help(&[command, "--help"]))
             .difference(&main)
