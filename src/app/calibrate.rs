@@ -204,6 +204,7 @@ impl Measuring<'_> {
             protocol: PROTOCOL,
             task,
             threads: self.options.limits.threads,
+            copy: None,
         };
         let answer = ask(&request, &options, &mut observer, self.interrupted).map_err(failed)?;
         Ok((answer, observer.reader))

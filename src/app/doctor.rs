@@ -50,6 +50,7 @@ pub(super) fn doctor(json: bool, context: &Context) -> Result<Exit, Failure> {
         protocol: PROTOCOL,
         task: Task::Hello,
         threads: None,
+        copy: None,
     };
     let answer = context
         .interrupt

@@ -100,6 +100,7 @@ pub(super) fn run_with(
         protocol: PROTOCOL,
         task: Task::Run(Box::new(request)),
         threads: limits.threads,
+        copy: None,
     };
     let mut collector = Collector {
         reader: TraceReader::new(),

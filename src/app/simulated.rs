@@ -15,7 +15,7 @@ use crate::engine::protocol::{
     Device, FailureKind, Lifetimes, PROTOCOL, Progress, Request, RunRequest, Task,
 };
 use crate::engine::stand_ins::{self, AddressOrder, SimulatedDevice, StandIns};
-use crate::engine::{Answer, EngineError, Observer, ask};
+use crate::engine::{Answer, EngineError, EngineOptions, Observer, ask, ask_both};
 use crate::estimate::{Estimate, Profile, SegmentOrder};
 use crate::trace::memory::MemoryTimeline;
 use crate::trace::{Trace, TraceReader, read_backs};
@@ -60,6 +60,15 @@ struct Collector<'a> {
     progress: &'a mut dyn FnMut(&Progress),
 }
 
+impl<'a> Collector<'a> {
+    fn new(progress: &'a mut dyn FnMut(&Progress)) -> Self {
+        Collector {
+            reader: TraceReader::new(),
+            progress,
+        }
+    }
+}
+
 impl Observer for Collector<'_> {
     fn progress(&mut self, progress: &Progress) {
         (self.progress)(progress);
@@ -80,6 +89,18 @@ pub(super) fn run(
     interrupted: &AtomicBool,
 ) -> Result<Simulated, Failure> {
     let first = run_with(request, gpu, limits, UNLIMITED_BYTES, progress, interrupted)?;
+    at_capacity(first, request, gpu, limits, progress, interrupted)
+}
+
+/// The run that was made without a limit, or another one within the card's capacity where it does not fit there.
+fn at_capacity(
+    first: Simulated,
+    request: &RunRequest,
+    gpu: &GpuPlan,
+    limits: EngineLimits,
+    progress: &mut dyn FnMut(&Progress),
+    interrupted: &AtomicBool,
+) -> Result<Simulated, Failure> {
     let Some(capacity) = gpu.capacity_bytes() else {
         return Ok(first);
     };
@@ -110,33 +131,22 @@ fn run_pair(
     progress: &mut dyn FnMut(&Progress),
     interrupted: &AtomicBool,
 ) -> Result<Pair, Failure> {
-    let eager = RunRequest {
-        lifetimes: Lifetimes::Python,
-        ..request.clone()
-    };
-    std::thread::scope(|scope| {
-        // An exported program lets go of every value after its last use, in Python too.
-        let differs = request.lifetimes == Lifetimes::TorchScript
-            && checkpoint.format() != Format::ExportedProgram;
-        let beside = differs.then(|| {
-            let eager = &eager;
-            scope.spawn(move || {
-                run_with(
-                    eager,
-                    gpu,
-                    limits,
-                    UNLIMITED_BYTES,
-                    &mut |_| {},
-                    interrupted,
-                )
-            })
+    // An exported program lets go of every value after its last use, in Python too.
+    let differs = request.lifetimes == Lifetimes::TorchScript
+        && checkpoint.format() != Format::ExportedProgram;
+    if !differs {
+        let simulated = run(request, gpu, limits, progress, interrupted)?;
+        return Ok(Pair {
+            simulated,
+            eager: None,
         });
-        let simulated = run(request, gpu, limits, progress, interrupted);
-        let eager = beside.map(|beside| beside.join().unwrap_or_else(|_| Err(panicked())));
-        Ok(Pair {
-            simulated: simulated?,
-            eager,
-        })
+    }
+    let device = SimulatedRun::unlimited(gpu, limits);
+    let (first, eager) = run_both_lifetimes(request, &device, progress, interrupted)?;
+    let simulated = at_capacity(first, request, gpu, limits, progress, interrupted)?;
+    Ok(Pair {
+        simulated,
+        eager: Some(eager),
     })
 }
 
@@ -177,6 +187,58 @@ pub(super) struct SimulatedRun<'a> {
     pub(super) env: Vec<(String, OsString)>,
 }
 
+impl<'a> SimulatedRun<'a> {
+    /// A device with memory for everything.
+    fn unlimited(gpu: &'a GpuPlan, limits: EngineLimits) -> Self {
+        SimulatedRun {
+            gpu,
+            limits,
+            capacity: UNLIMITED_BYTES,
+            env: Vec::new(),
+        }
+    }
+
+    /// How its engine is started for `request`. The libraries must be kept until it runs.
+    fn options(&self, request: &RunRequest) -> Result<(EngineOptions, StandIns), Failure> {
+        let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
+        let mut options = limited_options(self.limits, weights_bytes(request));
+        options.preload = stand_ins.preload();
+        options.env = card_env(&self.gpu.profile, self.capacity);
+        options.env.extend(self.env.iter().cloned());
+        if let Some(conf) = &self.gpu.alloc_conf {
+            options
+                .env
+                .push(("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into()));
+        }
+        Ok((options, stand_ins))
+    }
+
+    /// What its engine is asked.
+    fn task(&self, request: &RunRequest) -> Task {
+        let mut request = request.clone();
+        request.device = Device::CudaSim;
+        request.alloc_conf.clone_from(&self.gpu.alloc_conf);
+        if let Some(measured) = &self.gpu.profile.measured {
+            request.convolutions.clone_from(&measured.convolutions);
+        }
+        Task::Run(Box::new(request))
+    }
+}
+
+fn engine_failure(error: anyhow::Error) -> Failure {
+    Failure::new(Exit::ENGINE, error)
+}
+
+/// A request to an engine that computes nothing.
+fn request_of(task: Task, copy: Option<Task>) -> Request {
+    Request {
+        protocol: PROTOCOL,
+        task,
+        threads: Some(1),
+        copy,
+    }
+}
+
 /// Runs `request` on such a device, once.
 pub(super) fn run_on(
     request: &RunRequest,
@@ -184,34 +246,64 @@ pub(super) fn run_on(
     progress: &mut dyn FnMut(&Progress),
     interrupted: &AtomicBool,
 ) -> Result<Simulated, Failure> {
-    let gpu = device.gpu;
-    let engine_failure = |error: anyhow::Error| Failure::new(Exit::ENGINE, error);
-    let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
-    let mut options = limited_options(device.limits, weights_bytes(request));
-    options.preload = stand_ins.preload();
-    options.env = card_env(&gpu.profile, device.capacity);
-    options.env.extend(device.env.iter().cloned());
-    if let Some(conf) = &gpu.alloc_conf {
-        options
-            .env
-            .push(("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into()));
-    }
-    let mut request = request.clone();
-    request.device = Device::CudaSim;
-    request.alloc_conf.clone_from(&gpu.alloc_conf);
-    if let Some(measured) = &gpu.profile.measured {
-        request.convolutions.clone_from(&measured.convolutions);
-    }
-    let request = Request {
-        protocol: PROTOCOL,
-        task: Task::Run(Box::new(request)),
-        threads: Some(1), // it computes nothing
+    let (options, _stand_ins) = device.options(request)?;
+    let asked = request_of(device.task(request), None);
+    let mut collector = Collector::new(progress);
+    let outcome = ask(&asked, &options, &mut collector, interrupted);
+    simulated(outcome, collector.reader)
+}
+
+/// Runs `request`, and at the same time once more as an eager Python module would keep its values, in a copy of the same
+/// engine.
+fn run_both_lifetimes(
+    request: &RunRequest,
+    device: &SimulatedRun<'_>,
+    progress: &mut dyn FnMut(&Progress),
+    interrupted: &AtomicBool,
+) -> Result<(Simulated, Result<Simulated, Failure>), Failure> {
+    let eager = RunRequest {
+        lifetimes: Lifetimes::Python,
+        ..request.clone()
     };
-    let mut collector = Collector {
-        reader: TraceReader::new(),
-        progress,
+    let (options, _stand_ins) = device.options(request)?;
+    let asked = request_of(device.task(request), Some(device.task(&eager)));
+    let mut silent = |_: &Progress| {};
+    let (mut collector, mut beside) = (Collector::new(progress), Silent::default());
+    let outcome = ask_both(&asked, &options, &mut collector, &mut beside, interrupted);
+    let (answer, copied) = match outcome {
+        Ok((answer, copied)) => (Ok(answer), Some(copied)),
+        Err(error) => (Err(error), None),
     };
-    let outcome = ask(&request, &options, &mut collector, interrupted);
+    let first = simulated(answer, collector.reader)?;
+    let eager = match copied {
+        // A copy that could not be made has said nothing.
+        None | Some(Err(EngineError::NoHello { .. })) => {
+            run_on(&eager, device, &mut silent, interrupted)
+        }
+        Some(copied) => simulated(copied, beside.reader),
+    };
+    Ok((first, eager))
+}
+
+/// Reads a trace that nobody watches.
+#[derive(Default)]
+struct Silent {
+    reader: TraceReader,
+}
+
+impl Observer for Silent {
+    fn progress(&mut self, _progress: &Progress) {}
+
+    fn trace_line(&mut self, line: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.reader.line(line).map_err(Into::into)
+    }
+}
+
+/// What came of a run.
+fn simulated(
+    outcome: Result<Answer, EngineError>,
+    reader: TraceReader,
+) -> Result<Simulated, Failure> {
     let (answer, out_of_memory) = match outcome {
         Ok(answer) => (Some(answer), None),
         // The host's own memory is another matter than the card's.
@@ -223,7 +315,7 @@ pub(super) fn run_on(
         }
         Err(error) => return Err(error.into()),
     };
-    let trace = collector.reader.finish().map_err(|error| {
+    let trace = reader.finish().map_err(|error| {
         engine_failure(
             anyhow::Error::new(error).context("the simulated device's trace is not complete"),
         )

@@ -1,8 +1,9 @@
 //! One conversation with an engine, from the request to its last line.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -54,38 +55,72 @@ pub fn ask(
     observer: &mut dyn Observer,
     interrupted: &AtomicBool,
 ) -> Result<Answer, EngineError> {
-    let line = serde_json::to_vec(request).map_err(EngineError::Encode)?;
-    let program = options.locate()?;
-    let mut command = options.command(&program)?;
-    let process = Process::spawn(&mut command).map_err(|source| EngineError::Start {
+    let (process, chunks, program) = start(request, options)?;
+    Conversation::new(Some(process), chunks, options, program, None).hear(observer, interrupted)
+}
+
+/// Asks for two things at once, of which a copy of the engine does the second ([`Request::copy`]): libtorch is loaded
+/// once for both. Both answers, where the first came about.
+pub fn ask_both(
+    request: &Request,
+    options: &EngineOptions,
+    observer: &mut dyn Observer,
+    copy_observer: &mut (dyn Observer + Send),
+    interrupted: &AtomicBool,
+) -> Result<(Answer, Result<Answer, EngineError>), EngineError> {
+    let (process, chunks, program) = start(request, options)?;
+    let started = |source| EngineError::Start {
         program: program.clone(),
         source,
-    })?;
-    let mut conversation = Conversation {
-        process,
-        options,
-        program,
-        started: Instant::now(),
-        hello: None,
-        done: None,
-        stage: "starting".to_owned(),
-        lines: 0,
-        trace_lines: 0,
     };
+    let copied = process.copy().map_err(started)?;
+    let copied = copied.ok_or_else(|| started(std::io::ErrorKind::InvalidInput.into()))?;
+    let over = AtomicBool::new(false);
+    let copy = Conversation::new(None, copied, options, program.clone(), None);
+    let first = Conversation::new(Some(process), chunks, options, program, Some(&over));
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            let answer = copy.hear(copy_observer, interrupted);
+            over.store(true, Ordering::Relaxed);
+            answer
+        });
+        let answer = first.hear(observer, interrupted);
+        // Where the first has failed, its engine and the copy are gone.
+        let copied = beside.join().unwrap_or(Err(EngineError::Interrupted));
+        Ok((answer?, copied))
+    })
+}
+
+/// Starts an engine and gives it the request.
+fn start(
+    request: &Request,
+    options: &EngineOptions,
+) -> Result<(Process, Receiver<Chunk>, PathBuf), EngineError> {
+    let line = serde_json::to_vec(request).map_err(EngineError::Encode)?;
+    let program = options.locate()?;
+    let command = options.command(&program)?;
+    let (mut process, chunks) =
+        Process::spawn(command, request.copy.is_some()).map_err(|source| EngineError::Start {
+            program: program.clone(),
+            source,
+        })?;
     if let Some(limit) = options.memory_limit {
-        conversation
-            .process
+        process
             .limit_memory(limit)
             .map_err(|source| EngineError::Limit { limit, source })?;
     }
-    conversation.process.send(line);
-    conversation.hear(observer, interrupted)
+    process.send(line);
+    Ok((process, chunks, program))
 }
 
 struct Conversation<'a> {
-    process: Process,
+    /// The engine; none for its copy, which ends with it.
+    process: Option<Process>,
+    chunks: Receiver<Chunk>,
+    /// Whether the copy's conversation is over, where there is one: the engine waits for its copy.
+    copy_is_over: Option<&'a AtomicBool>,
     options: &'a EngineOptions,
-    program: std::path::PathBuf,
+    program: PathBuf,
     started: Instant,
     hello: Option<Hello>,
     done: Option<Done>,
@@ -94,7 +129,40 @@ struct Conversation<'a> {
     trace_lines: u64,
 }
 
-impl Conversation<'_> {
+impl<'a> Conversation<'a> {
+    fn new(
+        process: Option<Process>,
+        chunks: Receiver<Chunk>,
+        options: &'a EngineOptions,
+        program: PathBuf,
+        copy_is_over: Option<&'a AtomicBool>,
+    ) -> Self {
+        Conversation {
+            process,
+            chunks,
+            copy_is_over,
+            options,
+            program,
+            started: Instant::now(),
+            hello: None,
+            done: None,
+            stage: "starting".to_owned(),
+            lines: 0,
+            trace_lines: 0,
+        }
+    }
+
+    /// Waits for the engine's end for a short while, then kills it, and says how it ended.
+    fn finish(&mut self, grace: Duration) -> Exit {
+        let process = self.process.as_mut();
+        process.map_or(Exit::Unknown, |process| process.finish(grace))
+    }
+
+    fn stderr_end(&mut self) -> String {
+        let process = self.process.as_mut();
+        process.map(Process::stderr_end).unwrap_or_default()
+    }
+
     fn hear(
         mut self,
         observer: &mut dyn Observer,
@@ -105,7 +173,7 @@ impl Conversation<'_> {
             if interrupted.load(Ordering::Relaxed) {
                 return Err(EngineError::Interrupted);
             }
-            match self.process.next(TICK) {
+            match self.chunks.recv_timeout(TICK) {
                 Ok(Chunk::Lines(bytes)) => self.lines(&bytes, observer)?,
                 Ok(Chunk::Rest(bytes)) if bytes.is_empty() => return self.end(),
                 Ok(Chunk::Rest(bytes)) => return Err(self.cut_off(&bytes, observer)),
@@ -120,7 +188,10 @@ impl Conversation<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.check_clock()?;
-            if self.done.is_some() {
+            let alone = self
+                .copy_is_over
+                .is_none_or(|over| over.load(Ordering::Relaxed));
+            if self.done.is_some() && alone {
                 // Something the engine started may hold its stdout; after `done` nobody waits long for it.
                 let since = *ended.get_or_insert_with(Instant::now);
                 if since.elapsed() > END_GRACE {
@@ -141,11 +212,12 @@ impl Conversation<'_> {
             });
         }
         if self.hello.is_none() && waited > HELLO_TIMEOUT {
-            self.process.finish(Duration::ZERO);
+            self.finish(Duration::ZERO);
+            let stderr = self.stderr_end();
             return Err(EngineError::HelloTimeout {
                 program: self.program.clone(),
                 waited: HELLO_TIMEOUT,
-                stderr: self.process.stderr_end(),
+                stderr,
             });
         }
         Ok(())
@@ -248,7 +320,7 @@ impl Conversation<'_> {
 
     /// stdout is at its end: the engine has ended, or is about to.
     fn end(mut self) -> Result<Answer, EngineError> {
-        let exit = self.process.finish(END_GRACE);
+        let exit = self.finish(END_GRACE);
         match (self.hello.take(), self.done.take()) {
             (Some(hello), Some(done)) if done.trace_lines == self.trace_lines => {
                 Ok(Answer { hello, done })
@@ -262,7 +334,7 @@ impl Conversation<'_> {
     }
 
     fn died(&mut self, said_hello: bool, exit: Exit) -> EngineError {
-        let stderr = self.process.stderr_end();
+        let stderr = self.stderr_end();
         let short = NO_MEMORY.iter().any(|words| stderr.contains(words));
         if let (Some(limit), true) = (self.options.memory_limit, short) {
             return EngineError::OutOfLimit {
@@ -288,7 +360,7 @@ impl Conversation<'_> {
 
     /// The last line has no newline: cut off by a crash, or rubbish.
     fn cut_off(mut self, bytes: &[u8], observer: &mut dyn Observer) -> EngineError {
-        let exit = self.process.finish(END_GRACE);
+        let exit = self.finish(END_GRACE);
         if exit == Exit::Code(0) || bytes.first() != Some(&b'{') {
             self.lines += 1;
             if let Err(error) = self.line(bytes, observer) {

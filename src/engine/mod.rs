@@ -16,7 +16,7 @@ pub mod stand_ins;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Answer, Observer, ask};
+pub use client::{Answer, Observer, ask, ask_both};
 pub use error::{EngineError, Exit, nvidia_driver};
 pub use limits::{DEFAULT_TIMEOUT, default_memory_bytes};
 pub use options::{EngineOptions, FRONT_VARIABLE, PROGRAM, PROGRAM_VARIABLE};

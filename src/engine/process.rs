@@ -2,8 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -40,21 +43,31 @@ pub(super) enum Chunk {
 /// A running engine. Dropping it kills its whole group and waits, so nothing is left behind.
 pub(super) struct Process {
     child: Child,
-    chunks: Receiver<Chunk>,
+    /// Where the request goes; the answers of a copy come back on it.
+    socket: Option<UnixStream>,
     stderr: Arc<Mutex<VecDeque<u8>>>,
     stderr_thread: Option<thread::JoinHandle<()>>,
     reaped: bool,
 }
 
 impl Process {
-    /// Starts `command` in a group of its own, with all three pipes ours.
-    pub(super) fn spawn(command: &mut Command) -> io::Result<Self> {
+    /// Starts `command` in a group of its own, with all three pipes ours, and gives what it says on stdout. With `copied`
+    /// its stdin is a socket, on which a copy of it answers.
+    pub(super) fn spawn(mut command: Command, copied: bool) -> io::Result<(Self, Receiver<Chunk>)> {
+        let (stdin, socket) = if copied {
+            let (ours, theirs) = UnixStream::pair()?;
+            (Stdio::from(OwnedFd::from(theirs)), Some(ours))
+        } else {
+            (Stdio::piped(), None)
+        };
         let mut child = command
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
+        // It holds the engine's end of the socket, which must be closed when the engine has ended.
+        drop(command);
         let (sender, chunks) = sync_channel(CHUNKS);
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || forward_lines(stdout, &sender));
@@ -64,13 +77,25 @@ impl Process {
             let kept = Arc::clone(&stderr);
             thread::spawn(move || keep_end(pipe, &kept))
         });
-        Ok(Process {
+        let process = Process {
             child,
-            chunks,
+            socket,
             stderr,
             stderr_thread,
             reaped: false,
-        })
+        };
+        Ok((process, chunks))
+    }
+
+    /// What a copy of the engine says; none where it was not started for one.
+    pub(super) fn copy(&self) -> io::Result<Option<Receiver<Chunk>>> {
+        let Some(socket) = &self.socket else {
+            return Ok(None);
+        };
+        let socket = socket.try_clone()?;
+        let (sender, chunks) = sync_channel(CHUNKS);
+        thread::spawn(move || forward_lines(socket, &sender));
+        Ok(Some(chunks))
     }
 
     /// Puts a limit on the memory the engine may ask for. Called before the request is sent, so before it does anything.
@@ -101,12 +126,13 @@ impl Process {
         line.push(b'\n');
         if let Some(stdin) = self.child.stdin.take() {
             thread::spawn(move || write_all(stdin, &line));
+        } else if let Some(Ok(socket)) = self.socket.as_ref().map(UnixStream::try_clone) {
+            thread::spawn(move || {
+                write_all(&socket, &line);
+                // The answers still come back.
+                let _ = socket.shutdown(Shutdown::Write);
+            });
         }
-    }
-
-    /// The next piece of stdout; `Err` says whether the pipe is at its end or the time is over.
-    pub(super) fn next(&self, wait: Duration) -> Result<Chunk, std::sync::mpsc::RecvTimeoutError> {
-        self.chunks.recv_timeout(wait)
     }
 
     /// Waits for the end for a short while, then kills, and says how it ended.
@@ -161,13 +187,13 @@ impl Drop for Process {
     }
 }
 
-fn write_all(mut stdin: ChildStdin, line: &[u8]) {
+fn write_all(mut stdin: impl Write, line: &[u8]) {
     // A broken pipe means that the engine has ended: its exit status says more.
     let _ = stdin.write_all(line);
 }
 
 /// Sends stdout on in whole lines until it ends or nobody listens.
-fn forward_lines(mut stdout: ChildStdout, sender: &SyncSender<Chunk>) {
+fn forward_lines(mut stdout: impl Read, sender: &SyncSender<Chunk>) {
     let mut pending: Vec<u8> = Vec::with_capacity(READ_BYTES);
     loop {
         let start = pending.len();

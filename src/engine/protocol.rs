@@ -9,6 +9,8 @@
 //!   | <-- done  or  failed ------- |   last; anything after it, or no such line, is an error
 //! ```
 //!
+//! With [`Request::copy`] a copy of the engine has the same exchange about its own task on the engine's stdin.
+//!
 //! Every line is one JSON object; those of this module have the key `type` in front. This module owns the words of that exchange and
 //! nothing else: no process, no reading, no model. Trace lines belong to [`crate::trace`] and pass through as text.
 
@@ -35,6 +37,10 @@ pub struct Request {
     pub task: Task,
     /// Threads inside libtorch; `None` leaves libtorch's own choice.
     pub threads: Option<u32>,
+    /// What a copy of the engine does at the same time, made once libtorch and the device's libraries are loaded; it
+    /// speaks this protocol on the engine's stdin, which is a socket then. Where it cannot be made it says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Task>,
 }
 
 /// What the engine is to do.

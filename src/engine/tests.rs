@@ -49,6 +49,7 @@ fn request() -> Request {
         protocol: PROTOCOL,
         task: Task::Hello,
         threads: None,
+        copy: None,
     }
 }
 

@@ -22,6 +22,30 @@ use tch::Tensor;
 pub(crate) use module::{Module, NamedTensor, Schema};
 pub(crate) use values::{Value, Values, call_op};
 
+/// Copies this process: its number in the original, nothing in the copy. Refused where there is more than one thread: the
+/// others would be gone in the copy, and what they hold would be held for ever.
+#[cfg(target_os = "linux")]
+pub(crate) fn fork() -> std::io::Result<Option<i32>> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(std::io::Error::other(format!(
+            "{threads} threads are running"
+        )));
+    }
+    // SAFETY: this is the only thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => Ok(None),
+        copy => Ok(Some(copy)),
+    }
+}
+
+/// Copies this process; only where there is a simulated device.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn fork() -> std::io::Result<Option<i32>> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 /// What libtorch says went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -4,6 +4,43 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use crate::ffi;
+
+/// The copy of this process, until it has ended: the front hears the end of both.
+pub(crate) struct Copy(Pid);
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // How it ended is for the front to see, on the copy's own channel.
+        let _ = waitpid(Some(self.0), WaitOptions::empty());
+    }
+}
+
+/// What this process is after it was copied.
+pub(crate) enum Split {
+    /// The original.
+    Original(Copy),
+    /// The copy, and where it answers: the socket that was stdin.
+    Copy(File),
+}
+
+/// Makes a copy of this process, which must have one thread only. Stdin is the copy's alone afterwards.
+pub(crate) fn split() -> io::Result<Split> {
+    let answers = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let nothing = File::open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    match ffi::fork()?.and_then(Pid::from_raw) {
+        Some(copy) => Ok(Split::Original(Copy(copy))),
+        None => {
+            #[cfg(target_os = "linux")]
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            Ok(Split::Copy(answers))
+        }
+    }
+}
+
 /// Takes stdout away from everything else in the process and hands it out: what libtorch or its libraries print goes to
 /// stderr, where it cannot be taken for the protocol. On Linux the engine also dies with its front, however that ends.
 pub(crate) fn begin() -> io::Result<File> {

@@ -35,7 +35,8 @@ pub(crate) fn main() -> u8 {
         return 1;
     };
     let mut output = Output::new(stdout);
-    let ended = serve(&mut output).and_then(|message| Ok(output.message(&message)?));
+    let mut copy = None;
+    let ended = serve(&mut output, &mut copy).and_then(|message| Ok(output.message(&message)?));
     let ended = match ended {
         Err(Failure::Told(failed)) => output
             .message(&Message::Failed(*failed))
@@ -45,10 +46,12 @@ pub(crate) fn main() -> u8 {
     u8::from(ended.is_err()) // the front has gone
 }
 
-fn serve(output: &mut Stdout) -> Result<Message, Failure> {
+/// Does what is asked. `copy` is the copy of this process that does the rest of it; where this is the copy, `output` is
+/// the copy's own.
+fn serve(output: &mut Stdout, copy: &mut Option<process::Copy>) -> Result<Message, Failure> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
-    let request: Request = match serde_json::from_str(&line) {
+    let mut request: Request = match serde_json::from_str(&line) {
         Ok(request) => request,
         Err(error) => {
             output.message(&Message::Hello(hello(Vec::new())))?;
@@ -64,6 +67,17 @@ fn serve(output: &mut Stdout) -> Result<Message, Failure> {
         vec![cpu()]
     };
     let target = open_target(&request.task);
+    if let Some(task) = request.copy.take() {
+        // Where it cannot be made nobody answers for it, and the front asks another engine.
+        match process::split() {
+            Ok(process::Split::Original(made)) => *copy = Some(made),
+            Ok(process::Split::Copy(answers)) => {
+                *output = Output::new(answers);
+                request.task = task;
+            }
+            Err(error) => eprintln!("the engine could not be copied: {error}"),
+        }
+    }
     // Before this process is confined, and before it uses the card.
     let used_before = match &request.task {
         Task::Probe { .. } => ffi::cuda::used_before().ok().flatten(),
