@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::protocol::{BUILD_ID, FailureKind, PROTOCOL, Progress, Request, Task};
-use super::{Answer, EngineError, EngineOptions, Exit, Observer, ask};
+use super::{Answer, EngineError, EngineOptions, Exit, Observer, ask, ask_both};
 
 /// One engine at a time: a script must not be open for writing in a child that another thread forks.
 static ONE: Mutex<()> = Mutex::new(());
@@ -495,4 +495,72 @@ fn an_engine_that_runs_out_of_its_memory() {
     );
     let error = run(&script).unwrap_err();
     assert!(matches!(error, EngineError::Crashed { .. }), "{error}");
+}
+
+/// Two things at once: what the engine says on stdout, and what its copy says on stdin.
+fn run_both(
+    script: &str,
+    seen: [&mut Seen; 2],
+) -> Result<(Answer, Result<Answer, EngineError>), EngineError> {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        program: Some(write_engine(folder.path(), script)),
+        ..EngineOptions::default()
+    };
+    let request = Request {
+        copy: Some(Task::Hello),
+        ..request()
+    };
+    let [first, copy] = seen;
+    ask_both(&request, &options, first, copy, &AtomicBool::new(false))
+}
+
+#[test]
+fn a_copy_is_heard_beside_its_engine() {
+    // The copy takes longer than an engine has after its last line.
+    let done = |lines: u32| {
+        format!(
+            r#"echo '{{"type":"done","trace_lines":{lines},"signature":null,"module_tensors":null}}'"#
+        )
+    };
+    let script = format!(
+        "read request; exec 3>&0\n( {hello}; sleep 4; echo '{{\"op\":{{\"n\":2}}}}'; {one} ) >&3 3>&- &\n\
+         {hello}; echo '{{\"op\":{{\"n\":1}}}}'; {one}; exec 0<&- 3>&-; wait",
+        hello = hello(),
+        one = done(1),
+    );
+    let (mut first, mut copy) = (Seen::default(), Seen::default());
+    let (answer, copied) = run_both(&script, [&mut first, &mut copy]).unwrap();
+    assert_eq!(answer.done.trace_lines, 1);
+    assert_eq!(copied.unwrap().done.trace_lines, 1);
+    assert_eq!(first.trace, [r#"{"op":{"n":1}}"#]);
+    assert_eq!(copy.trace, [r#"{"op":{"n":2}}"#]);
+}
+
+#[test]
+fn a_copy_that_is_not_made_says_nothing() {
+    let script = format!("read request; exec 0<&-; {}; {DONE}", hello());
+    let (mut first, mut copy) = (Seen::default(), Seen::default());
+    let (_, copied) = run_both(&script, [&mut first, &mut copy]).unwrap();
+    assert!(
+        matches!(copied, Err(EngineError::NoHello { .. })),
+        "{copied:?}"
+    );
+}
+
+#[test]
+fn a_copy_ends_with_its_engine() {
+    let script = format!(
+        "read request; exec 3>&0\n( {hello}; sleep 60 ) >&3 &\n{hello}; exit 3",
+        hello = hello()
+    );
+    let (mut first, mut copy) = (Seen::default(), Seen::default());
+    let started = Instant::now();
+    let outcome = run_both(&script, [&mut first, &mut copy]);
+    assert!(
+        matches!(outcome, Err(EngineError::Crashed { .. })),
+        "{outcome:?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(20));
 }

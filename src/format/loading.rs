@@ -1,8 +1,12 @@
 //! The archive that libtorch loads, as pieces of the file, so that what nobody reads is not read.
 
+use std::collections::HashSet;
+
 use super::detect::{self, Detected};
 use super::error::FormatError;
 use super::torch::archive::{Kind, TorchArchive};
+use super::zip::Archive;
+use super::zip::write::{Record, Zip};
 use super::{ReadOptions, export, read_source};
 use crate::checkpoint::{Checkpoint, StorageData};
 use crate::source::Source;
@@ -44,6 +48,11 @@ pub fn loadable(source: &Source, device: &str, data_apart: bool) -> Result<Loada
         return export::torchscript(source, &listing()?, device);
     }
     let listing = data_apart.then(listing).and_then(Result::ok);
+    if let Some(listing) = &listing
+        && let Some(unpacked) = unpacked(source, listing)
+    {
+        return Ok(unpacked);
+    }
     let mut data: Vec<(u64, u64)> = listing
         .iter()
         .flat_map(Checkpoint::storages)
@@ -78,4 +87,95 @@ pub fn loadable(source: &Source, device: &str, data_apart: bool) -> Result<Loada
         head: Vec::new(),
         pieces,
     })
+}
+
+/// Compressed data up to this many bytes stays as it is: so little is really read.
+const SMALL_BYTES: u64 = 1 << 16;
+
+/// The archive with its compressed data as if it were not: data that nobody reads need not be unpacked either. None where
+/// there is none.
+fn unpacked(source: &Source, listing: &Checkpoint) -> Option<Loadable> {
+    let deflated: HashSet<u64> = listing
+        .storages()
+        .iter()
+        .filter(|storage| storage.bytes() > SMALL_BYTES)
+        .filter_map(|storage| match storage.data() {
+            StorageData::Deflated { offset } => Some(offset),
+            _ => None,
+        })
+        .collect();
+    if deflated.is_empty() {
+        return None;
+    }
+    let archive = Archive::open(source.bytes()).ok()?;
+    let raw: HashSet<u64> = listing
+        .storages()
+        .iter()
+        .filter_map(|storage| match storage.data() {
+            StorageData::Raw { offset } => Some(offset),
+            _ => None,
+        })
+        .collect();
+    let mut zip = Zip::default();
+    for member in archive.members() {
+        let as_data = deflated.contains(&member.data_offset) && member.deflated;
+        let record = Record {
+            name: member.name,
+            deflated: member.deflated && !as_data,
+            crc32: member.crc32,
+            stored_bytes: if as_data {
+                member.bytes
+            } else {
+                member.stored_bytes
+            },
+            bytes: member.bytes,
+        };
+        let is_data = as_data || raw.contains(&member.data_offset);
+        zip.add_piece(record, member.data_offset, is_data);
+    }
+    Some(zip.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The archive's bytes, with zeros for the data of tensors where it is left out.
+    fn bytes(source: &Source, loadable: &Loadable) -> Vec<u8> {
+        let mut all = Vec::new();
+        for piece in &loadable.pieces {
+            let (offset, length) = (piece.offset as usize, piece.bytes as usize);
+            if piece.is_data {
+                all.resize(all.len() + length, 0);
+            } else if piece.in_head {
+                all.extend(&loadable.head[offset..offset + length]);
+            } else {
+                all.extend(&source.bytes()[offset..offset + length]);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn compressed_data_is_not_unpacked_where_nobody_reads_it() {
+        let source = Source::open("fixtures/resnet18.pt".as_ref()).unwrap();
+        let whole = loadable(&source, "cpu", false).unwrap();
+        assert_eq!(bytes(&source, &whole), source.bytes());
+        let apart = loadable(&source, "cpu", true).unwrap();
+        let data = apart.pieces.iter().filter(|piece| piece.is_data);
+        let largest = data.map(|piece| piece.bytes).max().unwrap();
+        assert_eq!(largest, 512 * 512 * 9 * 4);
+        // What libtorch finds: the same tensors in storages of the same sizes.
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(copy.path(), bytes(&source, &apart)).unwrap();
+        let options = ReadOptions::default();
+        let listing = read_source(&source, &options).unwrap();
+        let again = read_source(&Source::open(copy.path()).unwrap(), &options).unwrap();
+        assert_eq!(again.tensors(), listing.tensors());
+        let sizes = |checkpoint: &Checkpoint| -> Vec<u64> {
+            let storages = checkpoint.storages().iter();
+            storages.map(|storage| storage.bytes()).collect()
+        };
+        assert_eq!(sizes(&again), sizes(&listing));
+    }
 }

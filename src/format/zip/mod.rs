@@ -8,6 +8,7 @@
 //! Nothing is allocated from a declared size, and members are inflated only when their contents are metadata.
 
 mod agree;
+pub(crate) mod write;
 
 use std::borrow::Cow;
 use std::cell::Cell;
