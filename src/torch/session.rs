@@ -18,9 +18,10 @@ use crate::record::{Decoder, Malformed};
 use crate::signature::Method;
 use crate::target::Target;
 
-/// How long a phase runs before its events are written while it goes on, and how often they are then.
-const FIRST_WRITE: Duration = Duration::from_millis(100);
-const NEXT_WRITE: Duration = Duration::from_millis(20);
+/// How often a phase that goes on is looked at, and how many words of it are recorded before they are written meanwhile:
+/// writing takes a core from the model, so that what is little is written when the phase is over.
+const LOOK: Duration = Duration::from_millis(20);
+const MANY_WORDS: usize = 1 << 17;
 
 /// Where the events of a run go.
 struct Sink<'a, W: Write> {
@@ -174,10 +175,10 @@ impl<'a> Session<'a> {
         std::thread::scope(|scope| {
             let (running, ended) = mpsc::channel::<()>();
             let writer = scope.spawn(move || {
-                let mut wait = FIRST_WRITE;
-                while ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                    lock(&sink).flush()?;
-                    wait = NEXT_WRITE;
+                while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                    if recording::words() > MANY_WORDS {
+                        lock(&sink).flush()?;
+                    }
                 }
                 Ok(())
             });

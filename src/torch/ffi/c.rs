@@ -208,6 +208,7 @@ unsafe extern "C" {
     pub(super) fn shim_record_stop(error: Error) -> c_int;
     pub(super) fn shim_record_operators(on: c_int, error: Error) -> c_int;
     pub(super) fn shim_record_device_times(error: Error) -> c_int;
+    pub(super) fn shim_record_words() -> usize;
     pub(super) fn shim_record_now() -> i64;
     pub(super) fn shim_record_drain(
         words: *mut *const i64,

@@ -35,6 +35,12 @@ pub(crate) fn now() -> u64 {
     u64::try_from(unsafe { c::shim_record_now() }).unwrap_or(0)
 }
 
+/// Words recorded since the last drain.
+pub(crate) fn words() -> usize {
+    // SAFETY: no arguments.
+    unsafe { c::shim_record_words() }
+}
+
 /// Hands the words recorded so far to `read`.
 pub(crate) fn drain<T>(read: impl FnOnce(&[i64]) -> T) -> Result<T> {
     let (mut words, mut count) = (ptr::null(), 0);

@@ -643,6 +643,12 @@ int shim_record_device_times(char** error) {
 
 int64_t shim_record_now(void) { return now(recorder()); }
 
+size_t shim_record_words(void) {
+  auto& r = recorder();
+  std::lock_guard<std::mutex> lock(r.mutex);
+  return r.words.size();
+}
+
 int shim_record_drain(const int64_t** words, size_t* count, char** error) {
   return shim::guard(error, [&] {
     auto& r = recorder();

@@ -150,6 +150,8 @@ int shim_record_operators(int on, char** error);
 // waits until it has come to them.
 int shim_record_device_times(char** error);
 int64_t shim_record_now(void);
+// Words since the last drain.
+size_t shim_record_words(void);
 // Hands over the words so far; they stay valid until the next call. An error where there was more to record than a
 // recording may hold.
 int shim_record_drain(const int64_t** words, size_t* count, char** error);
