@@ -5,6 +5,7 @@
 //! allocator model says where everything lies. The result is a trace like that of the simulated device, and whatever is
 //! made of one can be made of it.
 
+pub mod attention;
 pub mod rules;
 mod survey;
 #[cfg(test)]

@@ -8,9 +8,11 @@
 //! | the noise of `dropout` has the input's dtype | a mask of one byte an element | `aten/src/ATen/native/cuda/Dropout.cu`: `native_dropout` |
 //! | flash attention's buffer for the threads | none | `aten/src/ATen/native/cpu/FlashAttentionKernel.cpp` |
 //! | flash attention keeps logsumexp always | only where gradients are wanted | `aten/src/ATen/native/transformers/cuda/attention.cu`: `compute_logsumexp` |
+//! | attention with dropout by parts: scaled query and key, scores, probabilities, mask | one kernel that keeps output and logsumexp | [`super::attention`] |
 //! | nothing for matrix products | a cuBLAS workspace for each thread that multiplies: 8,519,680 B, 32 MiB on compute capability 9.0; 1 MiB for cuBLASLt with the first bias | `aten/src/ATen/cuda/CublasHandlePool.cpp` |
 //! | `embedding_dense_backward`, `index_put_` with accumulation: in place | sorted and original positions, 8 bytes each an index, and as much for the sort | `aten/src/ATen/native/cuda/EmbeddingBackwardKernel.cu`, `Indexing.cu` |
 
+use super::attention::{Part, logsumexp_bytes};
 use crate::trace::{Arg, PhaseName, Sig, Trace};
 
 /// What becomes of an allocation.
@@ -41,6 +43,8 @@ pub struct Made<'a> {
     pub temporary: bool,
     /// Whether the run trains.
     pub training: bool,
+    /// What it is to a call of attention that CUDA computes in one kernel.
+    pub attention: Option<Part>,
 }
 
 /// Bytes of numbers that stay on the host.
@@ -56,9 +60,9 @@ impl Made<'_> {
         self.ops.iter().any(|op| op.contains(part))
     }
 
-    /// What CUDA makes of it.
+    /// What CUDA makes of it; `is_scores` says whether a tensor has as many elements as some attention had scores.
     #[must_use]
-    pub fn change(&self) -> Change {
+    pub fn change(&self, is_scores: impl FnOnce(&Sig) -> bool) -> Change {
         if self.labelled {
             return match self.phase {
                 Some(PhaseName::Optimizer) if self.bytes <= SCALAR_BYTES => Change::Drop,
@@ -80,6 +84,15 @@ impl Made<'_> {
                 (true, _, _) | (false, false, true) => Change::Keep,
                 _ => Change::Drop,
             };
+        }
+        match self.attention {
+            Some(Part::Forward) => return Change::Drop,
+            Some(Part::Probabilities) if self.training => {
+                return Change::Resize(logsumexp_bytes(sig));
+            }
+            Some(Part::Probabilities) => return Change::Drop,
+            Some(Part::Backward) if is_scores(sig) => return Change::Drop,
+            Some(Part::Output | Part::Backward) | None => {}
         }
         let noise = ["aten::dropout", "aten::empty_like"];
         if noise.iter().all(|op| self.ops.contains(op)) {

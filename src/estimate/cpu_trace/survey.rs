@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::attention::Attention;
 use super::rules::{Change, Made, WITHOUT_RULE};
 use crate::trace::{Arg, Event, PhaseName, TensorRef, Trace};
 
@@ -33,6 +34,7 @@ struct Reader<'a> {
     phase: Option<PhaseName>,
     /// Index into `lives` by allocation.
     at: HashMap<u32, usize>,
+    attention: Attention,
     survey: Survey<'a>,
 }
 
@@ -44,6 +46,7 @@ impl<'a> Survey<'a> {
             nodes: 0,
             phase: None,
             at: HashMap::new(),
+            attention: Attention::default(),
             survey: Survey {
                 changes: vec![Change::Keep; trace.allocations.len()],
                 host_ops: Vec::with_capacity(trace.events.len()),
@@ -53,13 +56,13 @@ impl<'a> Survey<'a> {
         for event in &trace.events {
             reader.event(event);
         }
-        let mut survey = reader.survey;
+        let (attention, mut survey) = (reader.attention, reader.survey);
         for (id, life) in &reader.at {
             if let (Some(slot), Some(life)) = (
                 survey.changes.get_mut(*id as usize),
                 survey.lives.get(*life),
             ) {
-                *slot = life.made.change();
+                *slot = life.made.change(|sig| attention.is_scores(sig));
             }
         }
         survey
@@ -86,20 +89,44 @@ impl<'a> Reader<'a> {
         match event {
             Event::Phase { name, .. } => self.phase = Some(*name),
             Event::PhaseEnd { .. } => self.phase = None,
-            Event::Op { id, name, args, .. } => {
+            Event::Op {
+                id,
+                name,
+                seq,
+                args,
+                ..
+            } => {
                 self.see_all(args);
-                self.open.push((Scope::Op(*id), self.trace.text(*name)));
+                let name = self.trace.text(*name);
+                let query = args.first().and_then(Arg::tensor);
+                self.attention.op(
+                    *id,
+                    name,
+                    *seq,
+                    self.open.iter().map(|open| open.1),
+                    query.and_then(|query| self.trace.sig(query)),
+                );
+                self.open.push((Scope::Op(*id), name));
             }
             Event::End { id, out, .. } => {
                 self.see_all(out);
-                self.close(Scope::Op(*id));
+                let name = self.close(Scope::Op(*id)).unwrap_or_default();
+                let part = self.attention.end(*id, name, out, self.trace);
+                if let Some((alloc, part)) = part
+                    && let Some(life) = self.life(alloc)
+                    && life.made.attention.is_some()
+                {
+                    life.made.attention = Some(part);
+                }
             }
-            Event::Node { name, .. } => {
+            Event::Node { name, seq, .. } => {
+                self.attention.node(*seq);
                 self.nodes += 1;
                 self.open
                     .push((Scope::Node(self.nodes), self.trace.text(*name)));
             }
             Event::NodeEnd { .. } => {
+                self.attention.node_end();
                 self.close(Scope::Node(self.nodes));
                 self.nodes = self.nodes.saturating_sub(1);
             }
@@ -121,10 +148,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn close(&mut self, scope: Scope) {
-        if let Some(at) = self.open.iter().rposition(|open| open.0 == scope) {
-            self.open.remove(at);
-        }
+    /// Closes an operator or node, and says its name.
+    fn close(&mut self, scope: Scope) -> Option<&'a str> {
+        let at = self.open.iter().rposition(|open| open.0 == scope)?;
+        Some(self.open.remove(at).1)
     }
 
     fn alloc(&mut self, id: u32, bytes: u64) {
@@ -138,6 +165,7 @@ impl<'a> Reader<'a> {
                 labelled: false,
                 temporary: false,
                 training: self.trace.header.mode == "train",
+                attention: self.attention.part(),
             },
             outermost: self.open.first().map(|open| open.0),
         });

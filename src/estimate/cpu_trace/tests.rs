@@ -170,3 +170,43 @@ fn memory_runs_out_as_on_a_card() {
     assert!(converted.out_of_memory.is_some());
     assert_eq!(MemoryTimeline::of(&converted.trace).out_of_memory, 1);
 }
+
+/// Attention by parts: a scaled query, probabilities, the result; in the backward pass a gradient of the scores and one
+/// of the query. `call` is the operator that asks for it.
+fn attention(call: u32) -> Converted {
+    let text = [
+        r#"{"str":{"id":9,"text":"aten::scaled_dot_product_attention"}}"#.to_owned(),
+        r#"{"str":{"id":10,"text":"aten::_scaled_dot_product_attention_math"}}"#.to_owned(),
+        r#"{"str":{"id":11,"text":"aten::_softmax"}}"#.to_owned(),
+        r#"{"sig":{"id":2,"dtype":"float32","shape":[2,4,64,32],"bytes":65536}}"#.to_owned(),
+        r#"{"sig":{"id":3,"dtype":"float32","shape":[2,4,64,64],"bytes":131072}}"#.to_owned(),
+        format!(r#"{{"op":{{"t":1,"id":0,"name":{call},"args":[[2,-1]]}}}}"#),
+        r#"{"op":{"t":1,"id":1,"name":10,"seq":3,"args":[[2,-1]]}}"#.to_owned(),
+        r#"{"alloc":{"t":2,"id":0,"bytes":65536,"addr":0}}"#.to_owned(),
+        r#"{"op":{"t":2,"id":2,"name":11,"seq":4,"args":[[2,0]]}}"#.to_owned(),
+        r#"{"alloc":{"t":2,"id":1,"bytes":131072,"addr":1048576}}"#.to_owned(),
+        r#"{"end":{"t":2,"id":2,"out":[[3,1]]}}"#.to_owned(),
+        r#"{"alloc":{"t":2,"id":2,"bytes":65536,"addr":2097152}}"#.to_owned(),
+        r#"{"end":{"t":2,"id":1,"out":[[2,2],[3,1]]}}"#.to_owned(),
+        r#"{"end":{"t":2,"id":0,"out":[[2,2]]}}"#.to_owned(),
+        r#"{"free":{"t":2,"id":0}}"#.to_owned(),
+        r#"{"node":{"t":3,"name":7,"seq":4}}"#.to_owned(),
+        r#"{"op":{"t":3,"id":3,"name":11,"args":[]}}"#.to_owned(),
+        r#"{"alloc":{"t":3,"id":3,"bytes":131072,"addr":3145728}}"#.to_owned(),
+        r#"{"alloc":{"t":3,"id":4,"bytes":65536,"addr":4194304}}"#.to_owned(),
+        r#"{"end":{"t":3,"id":3,"out":[[3,3],[2,4]]}}"#.to_owned(),
+        r#"{"node_end":{"t":4}}"#.to_owned(),
+    ];
+    let lines: Vec<&str> = text.iter().map(String::as_str).collect();
+    as_cuda(&trace("train", &lines), &card())
+}
+
+#[test]
+fn attention_by_parts_is_one_kernel() {
+    // The logsumexp of the scores' rows, the output, and the gradient of the query.
+    let logsumexp = 2 * 4 * 64 * 4;
+    assert_eq!(sizes(&attention(9)), [logsumexp, 65_536, 65_536]);
+    // Where the model itself takes the way by parts, so does CUDA.
+    let all = [65_536, 131_072, 65_536, 131_072, 65_536];
+    assert_eq!(sizes(&attention(3)), all);
+}
