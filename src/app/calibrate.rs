@@ -186,6 +186,7 @@ impl Measuring<'_> {
             opened.map_err(|error| Failure::new(Exit::ENGINE, anyhow::Error::new(error)))?;
         let mut options = limited_options(self.options.limits, 0);
         options.preload = preloaded.preload();
+        options.show_gpu(device);
         let mut task = task;
         if device == Device::CudaSim {
             let profile = &self.options.gpu.profile;

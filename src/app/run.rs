@@ -92,6 +92,7 @@ pub(super) fn run_with(
     let on_gpu = matches!(device, Device::Cuda(_));
     request.alloc_conf = alloc_conf.filter(|_| on_gpu);
     let mut options = limited_options(limits, 0);
+    options.show_gpu(device);
     if let Some(conf) = &request.alloc_conf {
         let conf = ("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into());
         options.env.push(conf);

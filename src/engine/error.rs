@@ -201,7 +201,7 @@ pub enum EngineError {
         device: Device,
     },
     /// There is a driver and no card that it lets this process use.
-    #[error("`{device}` cannot be used: the NVIDIA driver finds no GPU")]
+    #[error("`{device}` cannot be used: the NVIDIA driver finds no such GPU")]
     NoGpu {
         /// What was asked for.
         device: Device,
@@ -402,7 +402,7 @@ mod tests {
             (
                 "libtorch finds no GPU for `cuda:0`",
                 true,
-                "the NVIDIA driver finds no GPU",
+                "the NVIDIA driver finds no such GPU",
             ),
         ] {
             let (text, hint) = said(words, FailureKind::Unsupported, gpu, has_driver);

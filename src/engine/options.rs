@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::error::EngineError;
+use super::protocol::Device;
 
 /// Name of the engine's program, beside the front.
 pub const PROGRAM: &str = "inspect-torch";
@@ -62,6 +63,16 @@ impl EngineOptions {
         Ok(command)
     }
 
+    /// Shows the engine this GPU and no other, counted among those that the environment shows this process.
+    pub fn show_gpu(&mut self, device: Device) {
+        const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+        if let Device::Cuda(index) = device {
+            let shown = std::env::var(VISIBLE).ok();
+            let gpu = nth_gpu(index, shown.as_deref());
+            self.env.push((VISIBLE.to_owned(), gpu.into()));
+        }
+    }
+
     /// `LD_PRELOAD`: ours first, then the user's.
     fn preload_list(&self) -> Result<OsString, EngineError> {
         let mut list = OsString::new();
@@ -87,9 +98,36 @@ impl EngineOptions {
     }
 }
 
+/// What names the GPU with this number to CUDA, where `shown` lists those that there are; CUDA's word for none where it is
+/// not among them.
+fn nth_gpu(index: u32, shown: Option<&str>) -> String {
+    match shown {
+        None => index.to_string(),
+        Some(list) => {
+            let mut all = list.split(',').map(str::trim);
+            let gpu = all.nth(usize::try_from(index).unwrap_or(usize::MAX));
+            gpu.filter(|gpu| !gpu.is_empty()).unwrap_or("-1").to_owned()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_is_counted_among_those_that_are_shown() {
+        for (index, shown, gpu) in [
+            (0, None, "0"),
+            (3, None, "3"),
+            (0, Some("2,0"), "2"),
+            (1, Some("2, GPU-8932f937"), "GPU-8932f937"),
+            (2, Some("2,0"), "-1"),
+            (0, Some(""), "-1"),
+        ] {
+            assert_eq!(nth_gpu(index, shown), gpu, "{index} {shown:?}");
+        }
+    }
 
     #[test]
     fn a_path_the_linker_would_split_is_refused() {

@@ -23,18 +23,11 @@ impl Target {
                 device: tch::Device::Cpu,
                 computes: true,
             },
-            Device::Cuda(0) => Place {
+            // Whatever its number: the front shows this process no other.
+            Device::Cuda(_) => Place {
                 device: tch::Device::Cuda(0),
                 computes: true,
             },
-            Device::Cuda(index) => {
-                return Err(Failure::new(
-                    FailureKind::Unsupported,
-                    format!(
-                        "only the first visible GPU can be measured, not number {index}: set CUDA_VISIBLE_DEVICES"
-                    ),
-                ));
-            }
             Device::CudaSim => Place {
                 device: tch::Device::Cuda(0),
                 computes: false,
