@@ -145,10 +145,12 @@ impl Gate<'_> {
             Ok(examined) => examined,
             Err(failure) => return self.not_checked(file, Some(&name(path)), failure),
         };
-        // What must not be loaded is nothing to agree with, and what has no run must not become a baseline of one.
+        // What must not be loaded or is not all there is nothing to agree with, and what has no run must not become a
+        // baseline of one.
         let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
         let failed = examined.failure.take_if(|failure| failure.exit != Exit::NO);
-        if let Some(failure) = distrusted.or(failed) {
+        let partial = inspect::incomplete(file, inspect::said(&examined.checkpoint));
+        if let Some(failure) = distrusted.or(failed).or(partial) {
             return self.not_checked(file, Some(&name(path)), failure);
         }
         let scan = self.scan(file, &examined, &self.command.deny)?;
@@ -353,10 +355,16 @@ impl Gate<'_> {
             let hint = error.hint();
             Failure::new(Exit::INPUT, error).hint(hint)
         })?;
-        if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
+        let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
+        let partial = inspect::incomplete(file, inspect::said(&examined.checkpoint));
+        for (reason, failure) in [
+            (Reason::Dangerous, distrusted),
+            (Reason::Incomplete, partial),
+        ] {
+            let Some(failure) = failure else { continue };
             self.worst = self.worst.max(failure.exit);
             failure.show(&self.context.ui);
-            checked.fail(Reason::Dangerous);
+            checked.fail(reason);
             checked.notes.push(failure.one_line());
         }
         if checked.verdict == Verdict::Fail {

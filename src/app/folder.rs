@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::path::Path;
 
-use super::inspect::{distrust, incomplete};
+use super::inspect::{distrust, incomplete, said};
 use super::{Context, Exit, Failure, parts, spare, table_for};
 use crate::cli::{Inspect, ReportFormat};
 use crate::format::{self, Members, ReadOptions};
@@ -96,7 +96,7 @@ fn read(
                 let spared = spare(&inspect.writes(), &parts(&checkpoint));
                 failures.extend(spared.err().map(Failure::from));
                 failures.extend(distrust(&member.path, &checkpoint, inspect.trust));
-                failures.extend(incomplete(&member.path, &checkpoint));
+                failures.extend(incomplete(&member.path, said(&checkpoint)));
                 rows.push(SummaryRow::of(member.name.clone(), &checkpoint));
             }
             Err(error) => {

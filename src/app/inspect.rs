@@ -91,7 +91,7 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
         for failure in distrust(one.path, &one.checkpoint, inspect.trust)
             .into_iter()
             .chain(damage(one))
-            .chain(incomplete(one.path, &one.checkpoint))
+            .chain(incomplete(one.path, said(&one.checkpoint)))
         {
             worst = worst.max(failure.exit);
             failure.show(&context.ui);
@@ -243,11 +243,33 @@ fn damage(looked: &Looked<'_>) -> Option<Failure> {
     })
 }
 
-/// The error for a checkpoint that lacks some of its files.
-pub(super) fn incomplete(path: &Path, checkpoint: &Checkpoint) -> Option<Failure> {
-    let mut missing = checkpoint.findings().iter();
-    let first = missing.find(|finding| format::is_incomplete(finding))?;
-    let (path, place) = (path.display(), &first.location);
+/// A finding as every source of findings has it.
+pub(super) struct SaidFinding<'a> {
+    /// Its stable code.
+    pub(super) code: &'a str,
+    /// What it is about.
+    pub(super) location: &'a str,
+    /// One sentence.
+    pub(super) message: &'a str,
+}
+
+/// The findings of a checkpoint.
+pub(super) fn said(checkpoint: &Checkpoint) -> impl Iterator<Item = SaidFinding<'_>> {
+    let findings = checkpoint.findings().iter();
+    findings.map(|finding| SaidFinding {
+        code: finding.code,
+        location: &finding.location,
+        message: &finding.message,
+    })
+}
+
+/// The error for a checkpoint that lacks some of its files, as its findings say.
+pub(super) fn incomplete<'a>(
+    path: &Path,
+    mut findings: impl Iterator<Item = SaidFinding<'a>>,
+) -> Option<Failure> {
+    let first = findings.find(|finding| format::is_incomplete(finding.code))?;
+    let (path, place) = (path.display(), first.location);
     if first.code == format::MISSING_SHARD {
         let message = format!("`{path}` is incomplete: `{place}` is missing");
         return Some(Failure::input(message).hint("fetch the missing files"));
