@@ -15,6 +15,7 @@ use std::fs;
 use std::path::Path;
 
 use archive::{Record, changed, zip};
+use common::gate::{Folder, engine, with_engine};
 use common::run;
 use inspect_checkpoint::format;
 use inspect_checkpoint::source::Source;
@@ -181,6 +182,87 @@ fn the_listing_as_people_see_it() {
     check!(
         "exported_signature",
         run(&[&fixture("net.pt2"), "--signature"])
+    );
+}
+
+#[test]
+fn options_of_a_run_take_the_inputs_that_the_file_keeps() {
+    let (engine, folder) = (engine("residual.jsonl"), Folder::new());
+    let net = fixture("net.pt2");
+    let (trace, snapshot) = (folder.path("trace"), folder.path("snapshot"));
+    let basis = ["--basis", "cpu-trace"];
+    for options in [
+        &["--ops"][..],
+        &["--cast", "f16"],
+        &["--autocast", "bf16"],
+        &["--weights", "fixtures/state_cnn.pt"],
+        &["--bound", "safe"],
+        &["--save-trace", &trace],
+        &["--save-snapshot", &snapshot],
+        &["--no-sim"],
+    ] {
+        let more = if options == ["--no-sim"] {
+            &[][..]
+        } else {
+            &basis[..]
+        };
+        let said = with_engine(&engine, &[&[net.as_str()], options, more].concat());
+        assert_eq!(said.code, Some(0), "{options:?} {}", said.snapshot());
+        assert!(said.stdout.contains("Run "), "{}", said.snapshot());
+        let listed = ["--no-run"];
+        let said = run(&[&[net.as_str()], options, &listed].concat());
+        assert_eq!(said.code, Some(2), "{}", said.snapshot());
+        for files in [
+            &["fixtures/residual.pt"][..],
+            &["fixtures/state_cnn.pt"],
+            &[net.as_str(), net.as_str()],
+            &["fixtures"],
+        ] {
+            let said = run(&[files, options].concat());
+            assert_eq!(said.code, Some(2), "{}", said.snapshot());
+            assert_eq!(said.stdout, "");
+            assert!(
+                said.stderr.contains("needs `--input`") || files != ["fixtures/residual.pt"],
+                "{}",
+                said.stderr
+            );
+        }
+    }
+    check!(
+        "exported_needs_input",
+        run(&["fixtures/residual.pt", "--ops"])
+    );
+}
+
+#[test]
+fn a_gate_runs_a_program_with_its_own_inputs() {
+    let (engine, folder) = (engine("residual.jsonl"), Folder::new());
+    let (net, base) = (fixture("net.pt2"), folder.path("base.json"));
+    let check = ["check", net.as_str(), "--basis", "cpu-trace"];
+    let gate = |more: &[&str]| {
+        let said = with_engine(&engine, &[&check[..], more].concat());
+        assert_eq!(said.code, Some(0), "{}", said.snapshot());
+        said.stdout
+    };
+    assert!(gate(&["--max", "flops=1T", "--all"]).contains("flops"));
+    gate(&["--max", "flops=1T", "--cast", "f16"]);
+    gate(&["--max", "flops=1T", "--measured"]);
+    gate(&["--baseline", &base, "--update-baseline", "--measured"]);
+    assert!(folder.read("base.json").contains("\"flops\""));
+    let said = with_engine(&engine, &["check", &net, "--baseline", &base]);
+    assert_eq!(said.code, Some(0), "{}", said.snapshot());
+    let said = run(&[
+        "check",
+        "fixtures/residual.pt",
+        "--max",
+        "flops=1T",
+        "--measured",
+    ]);
+    assert_eq!(said.code, Some(2), "{}", said.snapshot());
+    assert!(
+        said.stderr.contains("`--measured` needs"),
+        "{}",
+        said.stderr
     );
 }
 

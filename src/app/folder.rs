@@ -69,7 +69,8 @@ pub(super) fn summarize(
 /// Why what was asked for is of one checkpoint only, where it is.
 fn asks_for_one(inspect: &Inspect) -> Option<&'static str> {
     let data = inspect.show.data;
-    if inspect.run.is_some() || inspect.signature.is_some() || inspect.merge {
+    let runs = inspect.run.is_some() || inspect.needs_run.is_some();
+    if runs || inspect.signature.is_some() || inspect.merge {
         Some("only one can be run or shown in full")
     } else if data.verify || data.hash || data.stats {
         Some("their data is not read")

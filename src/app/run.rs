@@ -171,7 +171,7 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
         file: path.to_owned(),
         weights: plan.weights.clone(),
         method: plan.method.clone(),
-        inputs: inputs(&plan.inputs)?,
+        inputs: inputs(path, &plan.inputs)?,
         mode: plan.mode.clone(),
         device: plan.device,
         cast: plan.cast.map(|dtype| dtype.name().to_owned()),
@@ -183,9 +183,10 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
     })
 }
 
-fn inputs(inputs: &RunInputs) -> Result<Inputs, Failure> {
+fn inputs(file: &Path, inputs: &RunInputs) -> Result<Inputs, Failure> {
     let path = match inputs {
         RunInputs::Specs(arguments) => return Ok(Inputs::Arguments(arguments.clone())),
+        RunInputs::Own => return Ok(Inputs::File(file.to_owned())),
         RunInputs::File(path) => path,
     };
     let failed = |error: anyhow::Error| {
