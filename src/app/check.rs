@@ -357,6 +357,16 @@ impl Gate<'_> {
             let hint = error.hint();
             Failure::new(Exit::INPUT, error).hint(hint)
         })?;
+        self.whole_and_harmless(file, &examined, &mut checked);
+        if checked.verdict == Verdict::Fail {
+            self.worst = self.worst.max(Exit::NO);
+        }
+        self.report.files.push(checked);
+        Ok(())
+    }
+
+    /// Fails a file that must not be loaded or is not all there.
+    fn whole_and_harmless(&mut self, file: &Path, examined: &Examined, checked: &mut FileCheck) {
         let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
         let partial = inspect::incomplete(file, inspect::said(&examined.checkpoint));
         for (reason, failure) in [
@@ -369,11 +379,6 @@ impl Gate<'_> {
             checked.fail(reason);
             checked.notes.push(failure.one_line());
         }
-        if checked.verdict == Verdict::Fail {
-            self.worst = self.worst.max(Exit::NO);
-        }
-        self.report.files.push(checked);
-        Ok(())
     }
 
     /// Shows what was checked.

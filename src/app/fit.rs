@@ -161,7 +161,9 @@ impl Search<'_> {
         let probe = self
             .prober
             .probe(&request, batch, self.context, self.interrupted)
-            .map_err(|failure| simulated::explained(failure, self.checkpoint))?;
+            .map_err(|failure| {
+                simulated::explained(failure, self.checkpoint, self.prober.device())
+            })?;
         let fits = probe.fits;
         self.runs.insert(batch, probe);
         Ok(fits)

@@ -104,8 +104,8 @@ struct Given<'p> {
     /// The recorded dtype and sizes.
     dtype: Option<DType>,
     shape: &'p [String],
-    given_dtype: DType,
-    given_shape: Vec<u64>,
+    with_dtype: DType,
+    with_shape: Vec<u64>,
 }
 
 /// What the caller gives.
@@ -122,14 +122,14 @@ fn find<'p>(inputs: &[&'p Port], place: usize, name: Option<&str>) -> Option<&'p
     }
 }
 
-fn given(input: &Port, given_dtype: DType, given_shape: Vec<u64>) -> Option<Given<'_>> {
+fn given(input: &Port, with_dtype: DType, with_shape: Vec<u64>) -> Option<Given<'_>> {
     match &input.kind {
         PortKind::Tensor { dtype, shape } => Some(Given {
             input,
             dtype: *dtype,
             shape,
-            given_dtype,
-            given_shape,
+            with_dtype,
+            with_shape,
         }),
         PortKind::Other(_) => None,
     }
@@ -188,14 +188,14 @@ fn of_file<'p>(program: &'p Program, path: &Path) -> Vec<Given<'p>> {
 impl Given<'_> {
     /// What is wrong with it whatever the others are.
     fn wrong_alone(&self, converted: bool) -> Option<Failure> {
-        if self.shape.len() != self.given_shape.len() {
+        if self.shape.len() != self.with_shape.len() {
             return Some(self.refuse(&format!(
                 "{} dimensions instead of {}",
-                self.given_shape.len(),
+                self.with_shape.len(),
                 self.shape.len()
             )));
         }
-        let mut sizes = self.shape.iter().zip(&self.given_shape).enumerate();
+        let mut sizes = self.shape.iter().zip(&self.with_shape).enumerate();
         let fixed = sizes.find_map(|(dimension, (size, given))| {
             let fixed = size.parse::<u64>().ok().filter(|fixed| fixed != given)?;
             Some(self.refuse(&format!("dimension {dimension} is fixed at {fixed}")))
@@ -205,15 +205,15 @@ impl Given<'_> {
 
     /// Weights that were converted want inputs of their dtype.
     fn other_dtype(&self, converted: bool) -> Option<Failure> {
-        let dtype = self.dtype.filter(|dtype| *dtype != self.given_dtype)?;
-        let both_floating = dtype.is_floating_point() && self.given_dtype.is_floating_point();
+        let dtype = self.dtype.filter(|dtype| *dtype != self.with_dtype)?;
+        let both_floating = dtype.is_floating_point() && self.with_dtype.is_floating_point();
         if converted && both_floating {
             return None;
         }
         let (name, sizes) = (&self.input.name, self.given_sizes());
         let message = format!(
             "argument `{name}` is {}, and the program was exported for {}: it converts nothing",
-            self.given_dtype.name(),
+            self.with_dtype.name(),
             dtype.name()
         );
         let hint = format!("`--input {name}={sizes}:{}` makes it that", dtype.name());
@@ -239,7 +239,7 @@ impl Given<'_> {
     }
 
     fn given_sizes(&self) -> String {
-        joined(self.given_shape.iter().map(u64::to_string))
+        joined(self.with_shape.iter().map(u64::to_string))
     }
 }
 
@@ -394,7 +394,7 @@ impl Sizes {
 }
 
 fn dimensions<'g>(of: &'g Given<'g>) -> impl Iterator<Item = Dimension<'g>> {
-    let sizes = of.shape.iter().zip(&of.given_shape).enumerate();
+    let sizes = of.shape.iter().zip(&of.with_shape).enumerate();
     sizes.filter_map(move |(index, (size, given))| {
         let size = Expression::parse(size)?;
         let given = i64::try_from(*given).unwrap_or(i64::MAX);

@@ -323,10 +323,7 @@ fn both(
         let ran = run::run(request.clone(), inspect, context, interrupted);
         (ran, beside.join())
     });
-    let ran = match request.device {
-        Device::Cuda(_) => ran.map_err(|failure| explained(failure, checkpoint))?,
-        _ => ran?,
-    };
+    let ran = ran.map_err(|failure| explained(failure, checkpoint, request.device))?;
     let simulated = match simulated.unwrap_or_else(|_| Err(panicked())) {
         Ok(pair) if pair.simulated.reads_known() => Ok(pair),
         Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
@@ -429,10 +426,11 @@ impl OnCuda {
     }
 }
 
-/// The failure of a run on a CUDA device, real or simulated: where an exported program's own code fails there, with
-/// what the device has to do with it.
-pub(super) fn explained(failure: Failure, checkpoint: &Checkpoint) -> Failure {
-    if checkpoint.format() != Format::ExportedProgram || !failure.is_of_model() {
+/// The failure of a run: where an exported program's own code fails on a CUDA device, real or simulated, with what the
+/// device has to do with it.
+pub(super) fn explained(failure: Failure, checkpoint: &Checkpoint, device: Device) -> Failure {
+    let exported = checkpoint.format() == Format::ExportedProgram;
+    if device == Device::Cpu || !exported || !failure.is_of_model() {
         return failure;
     }
     let on_cuda = OnCuda::of(&failure.one_line());
@@ -488,7 +486,7 @@ fn alone(
         &mut show,
         interrupted,
     )
-    .map_err(|failure| explained(failure, checkpoint))?;
+    .map_err(|failure| explained(failure, checkpoint, Device::CudaSim))?;
     let estimate = estimates::from_simulated(checkpoint, request, gpu, &pair)?;
     let simulated = pair.simulated;
     let failure = save::write(&inspect.save, &simulated.trace)
@@ -551,7 +549,7 @@ mod tests {
         let eval = "cudnn RNN backward can only be called in training mode";
         let said = |words: &str| {
             let failure = failed(FailureKind::ModelError, words);
-            explained(failure, &program).one_line()
+            explained(failure, &program, Device::CudaSim).one_line()
         };
         let layout = said("expected stride 4");
         assert!(layout.contains("does not run on a CUDA device, where operators lay out"));
@@ -564,10 +562,17 @@ mod tests {
         assert!(!mode.contains("lay out"), "{mode}");
         assert!(fails_on_cuda(eval).message.contains("needs training mode"));
         // What is no fault of the device's is not explained with it.
-        let input = explained(failed(FailureKind::InputMismatch, "no"), &program);
+        let input = explained(
+            failed(FailureKind::InputMismatch, "no"),
+            &program,
+            Device::CudaSim,
+        );
         assert_eq!(input.one_line(), "no");
         let script = read("fixtures/mlp.pt");
-        let own = explained(failed(FailureKind::ModelError, "no"), &script);
+        let of_model = || failed(FailureKind::ModelError, "no");
+        let own = explained(of_model(), &script, Device::CudaSim);
         assert_eq!(own.one_line(), "no");
+        let on_cpu = explained(of_model(), &program, Device::Cpu);
+        assert_eq!(on_cpu.one_line(), "no");
     }
 }

@@ -165,7 +165,7 @@ impl<'t, 'a> Names<'t, 'a> {
 /// Length of the member's name and the `::` that a tensor's name begins with in archives of several pickles.
 fn member_bytes(name: &str) -> usize {
     let found = name.split_once("::");
-    let member = found.filter(|(member, _)| member.contains('/') || member.ends_with(".pkl"));
+    let member = found.filter(|(member, _)| member.contains('/') || member.contains(".pkl"));
     member.map_or(0, |(member, _)| member.len() + 2)
 }
 
