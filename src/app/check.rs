@@ -17,7 +17,7 @@ use crate::check::{
 use crate::cli::{CheckCommand, CheckFormat, Cli, Command, Inspect};
 use crate::diff::metrics::{self, Needs};
 use crate::diff::{Opened, Scan, scan};
-use crate::format;
+use crate::format::{self, ReadOptions};
 use crate::report::an_item_a_line;
 use crate::report::check::{CheckReport, annotations, junit, sarif};
 use crate::ui::{Target, Ui};
@@ -78,6 +78,9 @@ impl Gate<'_> {
         let found = files::baseline(path);
         if command.update_baseline {
             let options = self.options_of_update(path, found)?;
+            if measures_nothing(&options, file) {
+                return Err(nothing_measured(path));
+            }
             return self.update(file, path, &options);
         }
         let baseline = match found {
@@ -89,8 +92,8 @@ impl Gate<'_> {
             }
         };
         let asked = command.options.or_again(&baseline.options);
-        if asked.measures_nothing() {
-            return Err(measures_nothing(path));
+        if measures_nothing(&asked, file) {
+            return Err(nothing_measured(path));
         }
         baseline
             .has_known_metrics()
@@ -124,9 +127,6 @@ impl Gate<'_> {
                     .hint("give the baseline another name, or delete the file first"));
             }
         };
-        if options.measures_nothing() {
-            return Err(measures_nothing(path));
-        }
         if let Some(absolute) = options.absolute_path() {
             let message = format!(
                 "a baseline cannot keep the path `{}`, which means nothing on another machine",
@@ -145,10 +145,12 @@ impl Gate<'_> {
             Ok(examined) => examined,
             Err(failure) => return self.not_checked(file, Some(&name(path)), failure),
         };
-        // What must not be loaded is nothing to agree with, and what has no run must not become a baseline of one.
+        // What must not be loaded or is not all there is nothing to agree with, and what has no run must not become a
+        // baseline of one.
         let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
         let failed = examined.failure.take_if(|failure| failure.exit != Exit::NO);
-        if let Some(failure) = distrusted.or(failed) {
+        let partial = inspect::incomplete(file, inspect::said(&examined.checkpoint));
+        if let Some(failure) = distrusted.or(failed).or(partial) {
             return self.not_checked(file, Some(&name(path)), failure);
         }
         let scan = self.scan(file, &examined, &self.command.deny)?;
@@ -284,6 +286,8 @@ impl Gate<'_> {
         inspect.files = vec![file.to_owned()];
         inspect.limits = self.command.engine;
         inspect.trust = self.command.trust;
+        let measured = options.measured.then_some("--measured");
+        inspect.needs_run = inspect.needs_run.or(measured);
         inspect::examine(file, &inspect, self.context)
     }
 
@@ -353,17 +357,28 @@ impl Gate<'_> {
             let hint = error.hint();
             Failure::new(Exit::INPUT, error).hint(hint)
         })?;
-        if let Some(failure) = inspect::distrust(file, &examined.checkpoint, self.command.trust) {
-            self.worst = self.worst.max(failure.exit);
-            failure.show(&self.context.ui);
-            checked.fail(Reason::Dangerous);
-            checked.notes.push(failure.one_line());
-        }
+        self.whole_and_harmless(file, &examined, &mut checked);
         if checked.verdict == Verdict::Fail {
             self.worst = self.worst.max(Exit::NO);
         }
         self.report.files.push(checked);
         Ok(())
+    }
+
+    /// Fails a file that must not be loaded or is not all there.
+    fn whole_and_harmless(&mut self, file: &Path, examined: &Examined, checked: &mut FileCheck) {
+        let distrusted = inspect::distrust(file, &examined.checkpoint, self.command.trust);
+        let partial = inspect::incomplete(file, inspect::said(&examined.checkpoint));
+        for (reason, failure) in [
+            (Reason::Dangerous, distrusted),
+            (Reason::Incomplete, partial),
+        ] {
+            let Some(failure) = failure else { continue };
+            self.worst = self.worst.max(failure.exit);
+            failure.show(&self.context.ui);
+            checked.fail(reason);
+            checked.notes.push(failure.one_line());
+        }
     }
 
     /// Shows what was checked.
@@ -436,8 +451,16 @@ fn above_limit(limited: &[&Check], command: &CheckCommand) -> Option<String> {
     Some(format!("{less}, or {raise}"))
 }
 
+/// Whether something is to be measured, and there is nothing to run the file with.
+fn measures_nothing(options: &RunOptions, file: &Path) -> bool {
+    // Reading it again is for the rare case only.
+    options.measures_nothing()
+        && format::read(file, &ReadOptions::default())
+            .is_ok_and(|checkpoint| !inspect::keeps_inputs(&checkpoint))
+}
+
 /// Something to measure was asked for, and nothing that runs.
-fn measures_nothing(path: &Path) -> Failure {
+fn nothing_measured(path: &Path) -> Failure {
     let message = format!(
         "`--measured` needs a run: neither the command line nor the baseline `{}` has one",
         path.display()

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::{Context, Exit, Failure, inspect, parts, table_for};
+use super::inspect::{self, SaidFinding};
+use super::{Context, Exit, Failure, parts, table_for};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{DiffCommand, DiffFormat};
 use crate::diff::{Contents, Diff, Facts, Matching, Opened, ReportError, Values, compare};
@@ -49,16 +50,21 @@ pub(super) fn diff(options: &DiffCommand, context: &Context) -> Result<Exit, Fai
         DiffFormat::Json => json(&diff, out),
         DiffFormat::Markdown => markdown(&diff, view, out),
     })?;
+    let mut worst = if options.exit_code && !diff.identical {
+        Exit::NO
+    } else {
+        Exit::OK
+    };
     for (path, side) in [(&options.old, &old), (&options.new, &new)] {
         if let Some(failure) = distrusted(path, side) {
             context.ui.warning(&failure.one_line());
         }
+        if let Some(failure) = incomplete(path, side) {
+            worst = worst.max(failure.exit);
+            failure.show(&context.ui);
+        }
     }
-    Ok(if options.exit_code && !diff.identical {
-        Exit::NO
-    } else {
-        Exit::OK
-    })
+    Ok(worst)
 }
 
 /// That contents may differ where nothing else does, and what helps.
@@ -75,6 +81,17 @@ fn contents_not_compared(both_files: bool) -> String {
 fn distrusted(path: &Path, side: &Side) -> Option<Failure> {
     let (_, checkpoint) = side.file.as_ref()?;
     inspect::distrust(path, checkpoint, false)
+}
+
+/// Why a side is not all of a checkpoint, where that is so: what it lacks is no difference.
+fn incomplete(path: &Path, side: &Side) -> Option<Failure> {
+    let findings = side.facts.findings.iter();
+    let said = findings.map(|finding| SaidFinding {
+        code: &finding.code,
+        location: &finding.location,
+        message: &finding.message,
+    });
+    inspect::incomplete(path, said)
 }
 
 /// Reads a checkpoint or a saved report, by what is in the file.

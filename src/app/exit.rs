@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::engine::EngineError;
+use crate::engine::protocol::FailureKind;
 use crate::format::FormatError;
 use crate::ui::{OutputError, Ui};
 
@@ -56,6 +57,19 @@ impl Failure {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Puts what it comes from under what it means.
+    #[must_use]
+    pub(super) fn context(mut self, message: String) -> Self {
+        self.error = self.error.context(message);
+        self
+    }
+
+    /// Whether the model's own code failed.
+    pub(super) fn is_of_model(&self) -> bool {
+        let engine = self.error.downcast_ref::<EngineError>();
+        matches!(engine, Some(EngineError::Failed(failed)) if failed.kind == FailureKind::ModelError)
     }
 
     /// Adds what else is known of the cause.

@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::probe::{Probe, Prober};
-use super::{Context, Exit, Failure, estimates, run};
+use super::program::{self, Batches};
+use super::{Context, Exit, Failure, estimates, run, simulated};
+use crate::checkpoint::Checkpoint;
 use crate::cli::{BatchArgument, Fit, ReplayFormat};
 use crate::engine::protocol::{Inputs, RunRequest};
 use crate::estimate::fit::{MAX_BATCH, Scaling};
@@ -31,11 +33,14 @@ pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
     let checkpoint = format::read(&options.file, &ReadOptions::default())
         .map_err(|error| Failure::unreadable(&options.file, error))?;
     let request = run::request(&options.file, &checkpoint, &options.run, options.trust)?;
+    let batches = program::batches(&checkpoint, &options.inputs)?;
     let conf = estimates::conf(&options.gpu)?;
     let started = Instant::now();
     let found = context.interrupt.by_flag(|interrupted| {
         let mut search = Search {
             options,
+            checkpoint: &checkpoint,
+            batches,
             request,
             prober: Prober::new(&options.gpu, options.limits),
             conf,
@@ -66,6 +71,9 @@ pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
 
 struct Search<'a> {
     options: &'a Fit,
+    checkpoint: &'a Checkpoint,
+    /// Those that the program takes.
+    batches: Batches,
     request: RunRequest,
     prober: Prober<'a>,
     conf: AllocConf,
@@ -78,15 +86,19 @@ struct Search<'a> {
 impl Search<'_> {
     /// The largest batch, and whether runs have shown it.
     fn search(&mut self) -> Result<(Option<u64>, bool), Failure> {
+        let (least, most) = (self.batches.min, self.most());
         // Some layers take no batch of 1 in training, so 2 is first.
-        if !self.fits(2)? {
-            return Ok((self.fits(1)?.then_some(1), self.prober.verifies()));
+        let first = least.max(2).min(most);
+        if !self.fits(first)? {
+            let smaller = first > least && self.fits(1)?;
+            return Ok((smaller.then_some(1), self.prober.verifies()));
         }
-        let (mut runs, mut fails) = (2, None);
-        if self.fits(4)? {
-            runs = 4;
+        let (mut runs, mut fails) = (first, None);
+        let second = first.saturating_mul(2).min(most);
+        if self.fits(second)? {
+            runs = second;
         } else {
-            fails = Some(4);
+            fails = Some(second);
         }
         let mut predicted = self.predicted();
         if !self.prober.verifies() {
@@ -97,8 +109,8 @@ impl Search<'_> {
             ));
         }
         let mut step = 1;
-        while self.runs.len() < MAX_RUNS && fails != Some(runs + 1) && runs < MAX_BATCH {
-            let batch = next_batch(runs, fails, predicted, step);
+        while self.runs.len() < MAX_RUNS && fails != Some(runs + 1) && runs < most {
+            let batch = next_batch(runs, fails, predicted, step).min(most);
             if predicted == Some(batch) {
                 step = 1;
             } else {
@@ -112,15 +124,20 @@ impl Search<'_> {
                 predicted = self.predicted().filter(|_| predicted == Some(batch));
             }
         }
-        Ok((Some(runs), fails == Some(runs + 1)))
+        let at_limit = self.batches.max == Some(runs);
+        Ok((Some(runs), fails == Some(runs + 1) || at_limit))
+    }
+
+    /// The greatest batch to look at.
+    fn most(&self) -> u64 {
+        self.batches.max.map_or(MAX_BATCH, |max| max.min(MAX_BATCH))
     }
 
     /// What the memory model says, from the two largest runs that came to their end.
     fn predicted(&self) -> Option<u64> {
-        Some(
-            self.scaling()?
-                .largest(&self.conf, self.prober.device_limits()),
-        )
+        let scaling = self.scaling()?;
+        let largest = scaling.largest(&self.conf, self.prober.device_limits());
+        Some(largest.min(self.most()))
     }
 
     fn scaling(&self) -> Option<Scaling> {
@@ -140,9 +157,13 @@ impl Search<'_> {
             .map_err(|error| Failure::input(error.to_string()))?;
         let mut request = self.request.clone();
         request.inputs = Inputs::Arguments(arguments);
+        program::takes(self.checkpoint, &request)?;
         let probe = self
             .prober
-            .probe(&request, batch, self.context, self.interrupted)?;
+            .probe(&request, batch, self.context, self.interrupted)
+            .map_err(|failure| {
+                simulated::explained(failure, self.checkpoint, self.prober.device())
+            })?;
         let fits = probe.fits;
         self.runs.insert(batch, probe);
         Ok(fits)
@@ -160,6 +181,7 @@ impl Search<'_> {
             memory_bytes: self.prober.capacity_bytes(),
             context_bytes: gpu.profile.context_bytes,
             batch,
+            program_max_batch: self.batches.max,
             verified,
             tried: self
                 .runs

@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::path::Path;
 
-use super::inspect::{distrust, incomplete};
+use super::inspect::{distrust, incomplete, said};
 use super::{Context, Exit, Failure, parts, spare, table_for};
 use crate::cli::{Inspect, ReportFormat};
 use crate::format::{self, Members, ReadOptions};
@@ -69,7 +69,8 @@ pub(super) fn summarize(
 /// Why what was asked for is of one checkpoint only, where it is.
 fn asks_for_one(inspect: &Inspect) -> Option<&'static str> {
     let data = inspect.show.data;
-    if inspect.run.is_some() || inspect.signature.is_some() || inspect.merge {
+    let runs = inspect.run.is_some() || inspect.needs_run.is_some();
+    if runs || inspect.signature.is_some() || inspect.merge {
         Some("only one can be run or shown in full")
     } else if data.verify || data.hash || data.stats {
         Some("their data is not read")
@@ -96,7 +97,7 @@ fn read(
                 let spared = spare(&inspect.writes(), &parts(&checkpoint));
                 failures.extend(spared.err().map(Failure::from));
                 failures.extend(distrust(&member.path, &checkpoint, inspect.trust));
-                failures.extend(incomplete(&member.path, &checkpoint));
+                failures.extend(incomplete(&member.path, said(&checkpoint)));
                 rows.push(SummaryRow::of(member.name.clone(), &checkpoint));
             }
             Err(error) => {

@@ -61,6 +61,14 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
     if let Some(several) = folder::sole(inspect)? {
         return folder::summarize(several, inspect, context);
     }
+    if let (Some(option), None, None, [first, ..]) = (
+        inspect.needs_run,
+        &inspect.run,
+        &inspect.sample_run,
+        inspect.files.as_slice(),
+    ) {
+        return Err(without_inputs(option, first));
+    }
     let mut worst = Exit::OK;
     let mut looked = Vec::new();
     let merged = inspect.merge.then(|| merged_name(&inspect.files));
@@ -91,7 +99,7 @@ pub(super) fn inspect(inspect: &Inspect, context: &Context) -> Result<Exit, Fail
         for failure in distrust(one.path, &one.checkpoint, inspect.trust)
             .into_iter()
             .chain(damage(one))
-            .chain(incomplete(one.path, &one.checkpoint))
+            .chain(incomplete(one.path, said(&one.checkpoint)))
         {
             worst = worst.max(failure.exit);
             failure.show(&context.ui);
@@ -128,13 +136,12 @@ fn look<'a>(
     };
     read_all(&mut looked, inspect.show.data, context)
         .map_err(|error| Failure::unreadable(path, error))?;
-    let sample = looked
-        .checkpoint
-        .programs()
-        .iter()
-        .any(|program| program.has_sample_inputs);
+    let sample = keeps_inputs(&looked.checkpoint);
     let own = inspect.sample_run.as_ref().filter(|_| sample);
     let Some(plan) = inspect.run.as_ref().or(own) else {
+        if let Some(option) = inspect.needs_run {
+            return Err(without_inputs(option, path));
+        }
         let failure = without_run(&mut looked, inspect)?;
         return Ok((looked, failure));
     };
@@ -167,10 +174,26 @@ fn look<'a>(
     }
 }
 
+/// Whether a file has inputs of its own to run it with.
+pub(super) fn keeps_inputs(checkpoint: &Checkpoint) -> bool {
+    let mut programs = checkpoint.programs().iter();
+    programs.any(|program| program.has_sample_inputs)
+}
+
+/// The error for an option that only a run gives a meaning, where there is nothing to run a file with.
+fn without_inputs(option: &str, path: &Path) -> Failure {
+    let message = format!(
+        "`{option}` needs `--input` or `--inputs`: `{}` is not run without",
+        path.display()
+    );
+    Failure::input(message).hint("only an exported program may keep inputs of its own")
+}
+
 /// Whether an option asks for the run of a file with inputs of its own.
 fn asked_for(plan: &RunPlan, inspect: &Inspect) -> bool {
     let gpu = inspect.gpu.as_ref();
-    plan.mode != Mode::Inference
+    inspect.needs_run.is_some()
+        || plan.mode != Mode::Inference
         || plan.device != Device::Cpu
         || plan.method != "forward"
         || gpu.is_some_and(|gpu| gpu.profile_given || gpu.memory_bytes.is_some())
@@ -243,11 +266,33 @@ fn damage(looked: &Looked<'_>) -> Option<Failure> {
     })
 }
 
-/// The error for a checkpoint that lacks some of its files.
-pub(super) fn incomplete(path: &Path, checkpoint: &Checkpoint) -> Option<Failure> {
-    let mut missing = checkpoint.findings().iter();
-    let first = missing.find(|finding| format::is_incomplete(finding))?;
-    let (path, place) = (path.display(), &first.location);
+/// A finding as every source of findings has it.
+pub(super) struct SaidFinding<'a> {
+    /// Its stable code.
+    pub(super) code: &'a str,
+    /// What it is about.
+    pub(super) location: &'a str,
+    /// One sentence.
+    pub(super) message: &'a str,
+}
+
+/// The findings of a checkpoint.
+pub(super) fn said(checkpoint: &Checkpoint) -> impl Iterator<Item = SaidFinding<'_>> {
+    let findings = checkpoint.findings().iter();
+    findings.map(|finding| SaidFinding {
+        code: finding.code,
+        location: &finding.location,
+        message: &finding.message,
+    })
+}
+
+/// The error for a checkpoint that lacks some of its files, as its findings say.
+pub(super) fn incomplete<'a>(
+    path: &Path,
+    mut findings: impl Iterator<Item = SaidFinding<'a>>,
+) -> Option<Failure> {
+    let first = findings.find(|finding| format::is_incomplete(finding.code))?;
+    let (path, place) = (path.display(), first.location);
     if first.code == format::MISSING_SHARD {
         let message = format!("`{path}` is incomplete: `{place}` is missing");
         return Some(Failure::input(message).hint("fetch the missing files"));

@@ -59,6 +59,14 @@ impl<'a> Prober<'a> {
         self.basis
     }
 
+    /// Where the runs are.
+    pub(super) fn device(&self) -> Device {
+        match self.basis {
+            Basis::CudaSim => Device::CudaSim,
+            _ => Device::Cpu,
+        }
+    }
+
     /// Whether a run shows what really happens, and not only what the memory model makes of it.
     pub(super) fn verifies(&self) -> bool {
         self.basis == Basis::CudaSim

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::{Context, Exit, Failure, limited_options, program};
-use crate::checkpoint::{Checkpoint, Finding, Format, Role, Severity, Tensor, Verdict};
+use crate::checkpoint::{Checkpoint, Finding, Format, ObjectKind, Role, Severity, Tensor, Verdict};
 use crate::cli::{EngineLimits, Inspect, RunInputs, RunPlan, parse_json};
 use crate::engine::protocol::{
     Device, Inputs, Lifetimes, Mode, ModuleTensor, ModuleTensorRole, Optimizer, OptimizerImpl,
@@ -62,9 +62,7 @@ pub(super) fn request(
         ));
     }
     let request = run_request(path, plan)?;
-    if let Inputs::Arguments(arguments) = &request.inputs {
-        program::takes(checkpoint, arguments)?;
-    }
+    program::takes(checkpoint, &request)?;
     Ok(request)
 }
 
@@ -134,13 +132,17 @@ fn runnable(path: &Path, checkpoint: &Checkpoint, trust: bool) -> Result<(), Fai
         Format::TorchScript | Format::ExportedProgram
     );
     if !has_code {
+        let object = match checkpoint.object() {
+            ObjectKind::Other => String::new(),
+            object => format!("{} ", object.name()),
+        };
         let message = format!(
-            "`{name}` cannot be run: it is a {} file of format {}, which holds no code",
-            checkpoint.object().name(),
+            "`{name}` cannot be run: it is a {object}file of format {}, which holds no code",
             checkpoint.format()
         );
         return Err(Failure::input(message).hint(
-            "save the model with `torch.jit.script(model).save(...)` or `torch.jit.trace(model, x).save(...)`",
+            "save the model with `torch.jit.script(model).save(...)`, `torch.jit.trace(model, x).save(...)`, or \
+             `torch.export.save(torch.export.export(model, (x,)), ...)`",
         ));
     }
     if checkpoint.security().verdict != Verdict::Clean && !trust {
@@ -173,7 +175,7 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
         file: path.to_owned(),
         weights: plan.weights.clone(),
         method: plan.method.clone(),
-        inputs: inputs(&plan.inputs)?,
+        inputs: inputs(path, &plan.inputs)?,
         mode: plan.mode.clone(),
         device: plan.device,
         cast: plan.cast.map(|dtype| dtype.name().to_owned()),
@@ -187,9 +189,10 @@ fn run_request(path: &Path, plan: &RunPlan) -> Result<RunRequest, Failure> {
     })
 }
 
-fn inputs(inputs: &RunInputs) -> Result<Inputs, Failure> {
+fn inputs(file: &Path, inputs: &RunInputs) -> Result<Inputs, Failure> {
     let path = match inputs {
         RunInputs::Specs(arguments) => return Ok(Inputs::Arguments(arguments.clone())),
+        RunInputs::Own => return Ok(Inputs::File(file.to_owned())),
         RunInputs::File(path) => path,
     };
     let failed = |error: anyhow::Error| {
@@ -233,7 +236,8 @@ pub(super) fn signature(
     }
     let message = format!("`{}` has no method `{method}`", path.display());
     if methods.is_empty() {
-        return Err(Failure::input(message).hint("only a TorchScript module has methods"));
+        return Err(Failure::input(message)
+            .hint("only TorchScript modules and exported programs have methods"));
     }
     let names: Vec<&str> = methods.iter().map(|method| method.name.as_str()).collect();
     Err(Failure::new(Exit::ENGINE, anyhow::Error::msg(message))

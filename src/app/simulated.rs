@@ -434,7 +434,7 @@ fn both(
         let ran = run::run(request.clone(), inspect, context, interrupted);
         (ran, beside.join())
     });
-    let ran = ran?;
+    let ran = ran.map_err(|failure| explained(failure, checkpoint, request.device))?;
     let simulated = match simulated.unwrap_or_else(|_| Err(panicked())) {
         Ok(pair) if pair.simulated.reads_known() => Ok(pair),
         Err(failure) if read_backs(&ran.trace).is_empty() => Err(failure),
@@ -505,11 +505,51 @@ fn fails_on_cuda(reason: &str) -> Finding {
         code: "fails-on-cuda",
         location: String::new(),
         message: format!(
-            "as it was exported, the program runs on the CPU and not on a CUDA device, where operators lay out their \
-             results in other ways: {}. The estimate is made from the CPU's run",
+            "as it was exported, the program runs on the CPU and not on a CUDA device, {}: {}. The estimate is made \
+             from the CPU's run",
+            OnCuda::of(reason).why,
             reason.trim_end_matches('.')
         ),
     }
+}
+
+/// What is another matter on a CUDA device than where a program was exported.
+struct OnCuda {
+    why: &'static str,
+    hint: &'static str,
+}
+
+impl OnCuda {
+    /// By libtorch's own words.
+    fn of(reason: &str) -> OnCuda {
+        if reason.contains("RNN backward can only be called in training mode") {
+            OnCuda {
+                why: "where the backward pass of cuDNN's recurrent networks needs training mode, and it was exported in \
+                      eval mode",
+                hint: "export it after `model.train()`, or run it on the CPU: the estimate is then made from that run",
+            }
+        } else {
+            OnCuda {
+                why: "where operators lay out their results in other ways",
+                hint: "export it on a CUDA device, or run it on the CPU: the estimate is then made from that run",
+            }
+        }
+    }
+}
+
+/// The failure of a run: where an exported program's own code fails on a CUDA device, real or simulated, with what the
+/// device has to do with it.
+pub(super) fn explained(failure: Failure, checkpoint: &Checkpoint, device: Device) -> Failure {
+    let exported = checkpoint.format() == Format::ExportedProgram;
+    if device == Device::Cpu || !exported || !failure.is_of_model() {
+        return failure;
+    }
+    let on_cuda = OnCuda::of(&failure.one_line());
+    let context = format!(
+        "as it was exported, the program does not run on a CUDA device, {}",
+        on_cuda.why
+    );
+    failure.context(context).hint(on_cuda.hint)
 }
 
 /// The estimate from a run on the CPU.
@@ -556,7 +596,8 @@ fn alone(
         inspect.limits,
         &mut show,
         interrupted,
-    )?;
+    )
+    .map_err(|failure| explained(failure, checkpoint, Device::CudaSim))?;
     let estimate = estimates::from_simulated(checkpoint, request, gpu, &pair)?;
     let simulated = pair.simulated;
     let failure = save::write(&inspect.save, &simulated.trace)
@@ -594,5 +635,55 @@ fn no_estimate(failure: &Failure) -> Finding {
         code: "no-estimate",
         location: String::new(),
         message: format!("no GPU memory estimate: {}", failure.one_line()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::protocol::Failed;
+    use crate::format::{self, ReadOptions};
+
+    fn failed(kind: FailureKind, message: &str) -> Failure {
+        Failure::from(EngineError::Failed(Box::new(Failed {
+            kind,
+            message: message.to_owned(),
+            detail: Vec::new(),
+            signature: None,
+        })))
+    }
+
+    #[test]
+    fn what_a_device_has_to_do_with_a_failure_is_said() {
+        let read = |path: &str| format::read(Path::new(path), &ReadOptions::default()).unwrap();
+        let program = read("fixtures/exported/tiny_cnn.pt2");
+        let eval = "cudnn RNN backward can only be called in training mode";
+        let said = |words: &str| {
+            let failure = failed(FailureKind::ModelError, words);
+            explained(failure, &program, Device::CudaSim).one_line()
+        };
+        let layout = said("expected stride 4");
+        assert!(layout.contains("does not run on a CUDA device, where operators lay out"));
+        assert!(layout.ends_with(": expected stride 4"), "{layout}");
+        let mode = said(eval);
+        assert!(
+            mode.contains("needs training mode") && mode.contains(eval),
+            "{mode}"
+        );
+        assert!(!mode.contains("lay out"), "{mode}");
+        assert!(fails_on_cuda(eval).message.contains("needs training mode"));
+        // What is no fault of the device's is not explained with it.
+        let input = explained(
+            failed(FailureKind::InputMismatch, "no"),
+            &program,
+            Device::CudaSim,
+        );
+        assert_eq!(input.one_line(), "no");
+        let script = read("fixtures/mlp.pt");
+        let of_model = || failed(FailureKind::ModelError, "no");
+        let own = explained(of_model(), &script, Device::CudaSim);
+        assert_eq!(own.one_line(), "no");
+        let on_cpu = explained(of_model(), &program, Device::Cpu);
+        assert_eq!(on_cpu.one_line(), "no");
     }
 }

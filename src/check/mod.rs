@@ -116,6 +116,8 @@ pub enum Reason {
     NoBudget,
     /// Nobody should load it.
     Dangerous,
+    /// Some of its files or tensors are not there.
+    Incomplete,
 }
 
 impl Reason {
@@ -126,7 +128,14 @@ impl Reason {
             Reason::OutdatedBaseline => "outdated-baseline",
             Reason::NoBudget => "no-budget",
             Reason::Dangerous => "dangerous",
+            Reason::Incomplete => "incomplete",
         }
+    }
+
+    /// Whether a finding of the file says the same.
+    #[must_use]
+    pub fn is_found(self) -> bool {
+        matches!(self, Reason::Dangerous | Reason::Incomplete)
     }
 
     /// In words.
@@ -136,6 +145,7 @@ impl Reason {
             Reason::OutdatedBaseline => "the baseline is out of date (`--strict`)",
             Reason::NoBudget => "it has no budget (`--strict`)",
             Reason::Dangerous => "it is dangerous to load",
+            Reason::Incomplete => "it is not all there",
         }
     }
 }

@@ -99,7 +99,7 @@ impl RunOptions {
         }
     }
 
-    /// Whether something is measured, and there is nothing to measure it of.
+    /// Whether something is measured, and nothing says what to run: the file may keep inputs of its own.
     #[must_use]
     pub fn measures_nothing(&self) -> bool {
         self.measured && self.input.is_empty() && self.inputs.is_none()

@@ -14,7 +14,7 @@ mod duplicates;
 mod findings;
 mod objects;
 pub mod program;
-mod several;
+pub(crate) mod several;
 mod statistics;
 mod tensor;
 mod totals;

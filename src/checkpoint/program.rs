@@ -1,9 +1,11 @@
 //! The graph of an exported program (`torch.export.save`), as the file says it.
 
+pub mod expression;
+
 use crate::tensor::DType;
 
 /// An exported program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// What the archive calls it (`model`).
     pub name: String,
@@ -13,6 +15,8 @@ pub struct Program {
     pub opset: Vec<(String, i64)>,
     /// What it is called with, in order: parameters, buffers and constants left out.
     pub inputs: Vec<Port>,
+    /// Arguments that it was exported with and always has, in order.
+    pub fixed_inputs: Vec<Port>,
     /// What it returns, in order, as a flat list.
     pub outputs: Vec<Port>,
     /// Sizes that are not fixed.
@@ -24,12 +28,29 @@ pub struct Program {
 }
 
 /// A value that goes into or comes out of a program or a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Port {
     /// Its name in the graph; empty where it has none.
     pub name: String,
     /// What it is.
     pub kind: PortKind,
+    /// What it always is, where the file says that.
+    pub constant: Option<Constant>,
+}
+
+/// A value that the program was exported with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Constant {
+    /// `None`.
+    None,
+    /// A bool.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A text.
+    Text(String),
 }
 
 /// What a value is.
@@ -58,7 +79,7 @@ pub struct Symbol {
 }
 
 /// An operator of a program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The operator, as dispatched (`aten::conv2d`), or the Python function where it is none.
     pub op: String,

@@ -229,7 +229,8 @@ fn add(a: u64, b: u64) -> Result<u64, ModelError> {
     a.checked_add(b).ok_or(ModelError::Sum)
 }
 
-fn located(location: &str, name: &str) -> String {
+/// A place in one of several files.
+pub(crate) fn located(location: &str, name: &str) -> String {
     if location.is_empty() {
         name.to_owned()
     } else {

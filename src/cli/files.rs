@@ -115,7 +115,7 @@ impl CheckCommand {
 impl RunPlan {
     fn reads(&self) -> impl Iterator<Item = &Path> {
         let inputs = match &self.inputs {
-            RunInputs::Specs(_) => None,
+            RunInputs::Specs(_) | RunInputs::Own => None,
             RunInputs::File(path) => Some(path),
         };
         inputs

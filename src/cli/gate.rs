@@ -54,7 +54,6 @@ pub(super) struct DiffArgs {
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true),
-    group = ArgGroup::new("any_run").args(["inputs", "inputs_file", "baseline"]).multiple(true),
     group = ArgGroup::new("gate").args(["baseline", "budget", "max", "deny"]).required(true).multiple(true),
     override_usage = "inspect check <FILE> --baseline <FILE> [OPTIONS]\n       \
                       inspect check --budget <FILE> [FILE]... [OPTIONS]\n       \
@@ -129,7 +128,7 @@ struct GateArgs {
     #[arg(long)]
     strict: bool,
     /// Also check what was measured, 5% more allowed.
-    #[arg(long, requires = "any_run")]
+    #[arg(long)]
     measured: bool,
 }
 

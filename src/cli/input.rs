@@ -105,9 +105,23 @@ impl BatchArgument {
     /// Whether it depends on the batch.
     #[must_use]
     pub fn has_batch(&self) -> bool {
+        !self.batch_dimensions().is_empty()
+    }
+
+    /// The dimensions that are the batch.
+    #[must_use]
+    pub fn batch_dimensions(&self) -> Vec<usize> {
         let (_, value) = split_name(&self.text);
         let dims = value.split([':', '@']).next().unwrap_or_default();
-        dims.split(['x', 'X', '×']).any(|size| size == "B")
+        let sizes = dims.split(['x', 'X', '×']).enumerate();
+        let batch = sizes.filter(|(_, size)| *size == "B");
+        batch.map(|(dimension, _)| dimension).collect()
+    }
+
+    /// The argument that it is for, where it says.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        split_name(&self.text).0
     }
 }
 

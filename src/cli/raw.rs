@@ -211,14 +211,15 @@ pub(super) struct InputArgs {
     pub(super) signature: bool,
     /// Save the trace of the run on the GPU, real or simulated (with --no-sim:
     /// of the CPU's), for `inspect replay`.
-    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) save_trace: Option<PathBuf>,
     /// Save the GPU memory of the run as a PyTorch memory snapshot.
-    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) save_snapshot: Option<PathBuf>,
     /// Only list an exported program, which otherwise runs with the inputs that
     /// its file keeps.
-    #[arg(long, conflicts_with = "any_input")]
+    #[arg(long, conflicts_with_all = ["any_input", "save_trace", "save_snapshot", "cast", "autocast",
+                                      "weights", "lifetimes", "no_sim", "bound", "ops"])]
     pub(super) no_run: bool,
 }
 
@@ -259,23 +260,17 @@ pub(super) struct RunArgs {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) steps: u32,
     /// Convert the weights to this dtype first.
-    #[arg(long, value_name = "DTYPE", value_parser = parse_cast, requires = "any_input")]
+    #[arg(long, value_name = "DTYPE", value_parser = parse_cast)]
     pub(super) cast: Option<DType>,
     /// Run under autocast with this dtype.
-    #[arg(long, value_name = "DTYPE", value_parser = parse_autocast, requires = "any_input")]
+    #[arg(long, value_name = "DTYPE", value_parser = parse_autocast)]
     pub(super) autocast: Option<DType>,
     /// Load this state_dict into the model before running.
-    #[arg(long, value_name = "FILE", requires = "any_input", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) weights: Option<PathBuf>,
     /// How long values live: until their last use, as TorchScript runs them, or
     /// as long as an eager Python module's variables hold them.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "KIND",
-        default_value = "torchscript",
-        requires = "any_input"
-    )]
+    #[arg(long, value_enum, value_name = "KIND", default_value = "torchscript")]
     pub(super) lifetimes: Lifetimes,
 }
 
@@ -304,7 +299,7 @@ pub(super) struct GpuArgs {
 #[command(next_help_heading = "GPU memory")]
 pub(super) struct SimArgs {
     /// No estimate: no run on the simulated CUDA device beside the CPU's.
-    #[arg(long, requires = "any_input", conflicts_with = "basis")]
+    #[arg(long, conflicts_with = "basis")]
     pub(super) no_sim: bool,
     /// The estimate of a run, or one that should never be too low.
     #[arg(
@@ -312,7 +307,6 @@ pub(super) struct SimArgs {
         value_enum,
         value_name = "KIND",
         default_value = "expected",
-        requires = "any_input",
         conflicts_with = "no_sim"
     )]
     pub(super) bound: Bound,
@@ -381,7 +375,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     pub(super) all: bool,
     /// Also every operator of the run, in order.
-    #[arg(long, requires = "any_input")]
+    #[arg(long)]
     pub(super) ops: bool,
     #[command(flatten)]
     pub(super) data: DataArgs,

@@ -133,6 +133,8 @@ pub struct Inspect {
     pub run: Option<RunPlan>,
     /// How to run a file that keeps inputs of its own, where none are given.
     pub sample_run: Option<RunPlan>,
+    /// The first option that only a run gives a meaning; none where there is no such option.
+    pub needs_run: Option<&'static str>,
     /// Inference or training, with a run or without.
     pub mode: Mode,
     /// Files for what a run recorded.
@@ -193,6 +195,8 @@ pub enum RunInputs {
     Specs(Vec<Argument>),
     /// `--inputs`.
     File(PathBuf),
+    /// Those that the file itself keeps.
+    Own,
 }
 
 /// What `--profile` names.
@@ -347,13 +351,14 @@ impl Cli {
 impl InspectArgs {
     fn resolve(self) -> Inspect {
         let sample_run = match self.files.as_slice() {
-            [file] if !self.inputs.signature && !self.inputs.no_run => {
-                let inputs = RunInputs::File(file.clone());
-                Some(self.run.clone().resolve(inputs, self.inputs.specs.device))
+            [_] if !self.inputs.signature && !self.inputs.no_run => {
+                let device = self.inputs.specs.device;
+                Some(self.run.clone().resolve(RunInputs::Own, device))
             }
             _ => None,
         };
         Inspect {
+            needs_run: self.needs_run(),
             files: self.files,
             merge: self.merge,
             signature: self.inputs.signature.then(|| self.run.method.clone()),
@@ -380,6 +385,26 @@ impl InspectArgs {
             trust: self.limits.trust,
             show: self.show.resolve(),
         }
+    }
+}
+
+impl InspectArgs {
+    /// The first option that was given and says nothing without a run.
+    fn needs_run(&self) -> Option<&'static str> {
+        let (run, inputs, sim) = (&self.run, &self.inputs, &self.sim);
+        let given = [
+            ("--ops", self.show.ops),
+            ("--cast", run.cast.is_some()),
+            ("--autocast", run.autocast.is_some()),
+            ("--weights", run.weights.is_some()),
+            ("--lifetimes", run.lifetimes != Lifetimes::default()),
+            ("--no-sim", sim.no_sim),
+            ("--bound", sim.bound != Bound::Expected),
+            ("--save-trace", inputs.save_trace.is_some()),
+            ("--save-snapshot", inputs.save_snapshot.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, given)| *given);
+        given.next().map(|(name, _)| name)
     }
 }
 
@@ -602,13 +627,13 @@ mod tests {
         for args in [
             &["a.pt", "--input", "1x3", "--inputs", "x.pt"][..],
             &["a.pt", "--optimizer", "adam"],
-            &["a.pt", "--save-trace", "t"],
+            &["a.pt", "--save-trace", "t", "--no-run"],
             &["a.pt", "--input", "1x3", "--no-sim", "--basis", "cpu-trace"],
             &["fit", "a.pt", "--input", "Bx3"],
             &["fit", "a.pt", "--memory", "8GiB"],
             &["fit", "a.pt", "--input", "Bx3:floaty", "--memory", "8GiB"],
             &["a.pt", "--input", "1x3", "--optimizer", "adam"],
-            &["a.pt", "--ops"],
+            &["a.pt", "--ops", "--no-run"],
             &["a.pt", "-q", "-v"],
             &["a.pt", "--filter", "("],
             &["a.pt", "--depth", "0"],
@@ -617,6 +642,27 @@ mod tests {
         ] {
             assert!(resolve(args).is_err(), "{args:?}");
         }
+    }
+
+    #[test]
+    fn options_of_a_run_are_known_for_that() {
+        for option in [
+            "--ops",
+            "--cast=f16",
+            "--autocast=bf16",
+            "--weights=w.pt",
+            "--lifetimes=python",
+            "--no-sim",
+            "--bound=safe",
+            "--save-trace=t",
+            "--save-snapshot=s",
+        ] {
+            let known = inspect(&["a.pt", option]);
+            let name = option.split('=').next();
+            assert_eq!(known.needs_run, name);
+            assert!(known.sample_run.is_some() && known.run.is_none());
+        }
+        assert_eq!(inspect(&["a.pt", "--bound", "expected"]).needs_run, None);
     }
 
     #[test]

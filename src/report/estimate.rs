@@ -61,7 +61,10 @@ pub(super) fn facts(estimate: &Estimate, units: Units) -> Vec<Fact> {
         if peak.event.is_some() {
             facts.push(Fact::new("Peak at", where_text(peak), Look::Plain));
         }
-        facts.push(Fact::new("Held by", held_text(peak, units), Look::Plain));
+        let held = held_text(peak, units);
+        if !held.is_empty() {
+            facts.push(Fact::new("Held by", held, Look::Plain));
+        }
     }
     if let Some(total) = estimate.rule_of_thumb.total {
         let text = format!("{} by the rule of thumb", units.bytes(total));

@@ -39,7 +39,11 @@ pub struct FitReport {
     pub context_bytes: Option<u64>,
     /// The largest batch; none where not even 1 fits.
     pub batch: Option<u64>,
-    /// Whether runs showed that this batch fits and the next does not.
+    /// The largest batch that the program takes; none where it has no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_max_batch: Option<u64>,
+    /// Whether runs showed that this batch fits and the next does not, or that it is the largest that the program
+    /// takes.
     pub verified: bool,
     /// Every run, smallest batch first.
     pub tried: Vec<TriedBatch>,
@@ -99,9 +103,17 @@ fn batch_text(report: &FitReport) -> String {
         Basis::CudaSim => "on the simulated device",
         _ => "through the memory model",
     };
+    let least = report.tried.first().map_or(1, |tried| tried.batch);
+    let at_limit = report.batch.is_some() && report.batch == report.program_max_batch;
     match (report.batch, report.verified) {
-        (None, true) => format!("none: 1 does not fit, run {how}"),
-        (None, false) => "none: 1 does not fit, by the memory model".to_owned(),
+        (None, true) => format!("none: {least} does not fit, run {how}"),
+        (None, false) => format!("none: {least} does not fit, by the memory model"),
+        (Some(batch), true) if at_limit => {
+            format!("{batch}, the largest that the program takes; it fits, run {how}")
+        }
+        (Some(batch), false) if at_limit => format!(
+            "{batch}, the largest that the program takes; it fits by the memory model, not verified by runs"
+        ),
         (Some(batch), true) => {
             format!(
                 "{batch}; it fits and {} does not, both run {how}",

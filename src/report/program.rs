@@ -1,5 +1,6 @@
 //! Exported programs: what the JSON says of them, and the lines that people see.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -7,7 +8,8 @@ use serde::Serialize;
 use super::grid::Fact;
 use super::table::grouped_usize;
 use super::text_table::Look;
-use crate::checkpoint::program::{Node, Port, PortKind, Program, Symbol};
+use crate::checkpoint::program::expression::Expression;
+use crate::checkpoint::program::{Constant, Node, Port, PortKind, Program, Symbol};
 use crate::tensor::DType;
 use crate::text::{cut, escape};
 
@@ -22,6 +24,8 @@ pub struct ProgramReport<'a> {
     pub opset: serde_json::Map<String, serde_json::Value>,
     /// What it is called with, parameters, buffers and constants left out.
     pub inputs: Vec<PortReport<'a>>,
+    /// Arguments that it was exported with and always has: they are not given.
+    pub fixed_inputs: Vec<PortReport<'a>>,
     /// What it returns, flat.
     pub outputs: Vec<PortReport<'a>>,
     /// Sizes that are not fixed.
@@ -44,6 +48,25 @@ pub struct PortReport<'a> {
     pub dtype: Option<&'static str>,
     /// A number, or an expression of symbols, a dimension; none for what is no tensor.
     pub shape: Option<Vec<SizeReport<'a>>>,
+    /// What it always is; not there for what the program computes or is given, or where the file does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<ConstantReport<'a>>,
+}
+
+/// A value that is always the same.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum ConstantReport<'a> {
+    /// `None`.
+    None,
+    /// A bool.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A text; JSON has no number for what is infinite or NaN.
+    Text(Cow<'a, str>),
 }
 
 /// A size.
@@ -90,6 +113,7 @@ impl<'a> ProgramReport<'a> {
                 .map(|(set, version)| (set.clone(), (*version).into()))
                 .collect(),
             inputs: program.inputs.iter().map(port).collect(),
+            fixed_inputs: program.fixed_inputs.iter().map(port).collect(),
             outputs: program.outputs.iter().map(port).collect(),
             symbols: program.symbols.iter().map(symbol).collect(),
             sample_inputs: program.has_sample_inputs,
@@ -108,6 +132,18 @@ fn port(port: &Port) -> PortReport<'_> {
         kind,
         dtype,
         shape: shape.map(|shape| shape.iter().map(|size| written(size)).collect()),
+        value: port.constant.as_ref().map(constant),
+    }
+}
+
+fn constant(constant: &Constant) -> ConstantReport<'_> {
+    match constant {
+        Constant::None => ConstantReport::None,
+        Constant::Bool(value) => ConstantReport::Bool(*value),
+        Constant::Int(number) => ConstantReport::Int(*number),
+        Constant::Float(number) if number.is_finite() => ConstantReport::Float(*number),
+        Constant::Float(number) => ConstantReport::Text(number.to_string().into()),
+        Constant::Text(text) => ConstantReport::Text(text.into()),
     }
 }
 
@@ -140,7 +176,9 @@ const VALUES: usize = 6;
 pub(super) fn facts(programs: &[Program]) -> Vec<Fact> {
     let mut facts = Vec::new();
     for program in programs {
-        let mut text = format!("{} operators", grouped_usize(program.nodes.len()));
+        let count = program.nodes.len();
+        let plural = if count == 1 { "" } else { "s" };
+        let mut text = format!("{} operator{plural}", grouped_usize(count));
         if programs.len() > 1 {
             text = format!("`{}`: {text}", shown(&program.name));
         }
@@ -155,6 +193,13 @@ pub(super) fn facts(programs: &[Program]) -> Vec<Fact> {
         });
         facts.push(Fact::new("Program", text, Look::Plain));
         facts.push(Fact::new("Takes", ports(&program.inputs), Look::Plain));
+        if !program.fixed_inputs.is_empty() {
+            facts.push(Fact::new(
+                "Fixed",
+                ports(&program.fixed_inputs),
+                Look::Plain,
+            ));
+        }
         facts.push(Fact::new("Returns", ports(&program.outputs), Look::Plain));
         if !program.symbols.is_empty() {
             let sizes: Vec<String> = program.symbols.iter().map(range).collect();
@@ -192,10 +237,14 @@ fn limited(texts: &[String], between: &str) -> String {
 fn port_text(port: &Port) -> String {
     let kind = match &port.kind {
         PortKind::Tensor { dtype, shape } => {
-            let shape = if shape.is_empty() {
-                "scalar".to_owned()
-            } else {
-                shape.join("×")
+            let shape = match shape.as_slice() {
+                [] => "scalar".to_owned(),
+                [one] => size_text(one),
+                several => several
+                    .iter()
+                    .map(|size| apart(size))
+                    .collect::<Vec<_>>()
+                    .join("×"),
             };
             format!(
                 "{} {}",
@@ -203,7 +252,10 @@ fn port_text(port: &Port) -> String {
                 dtype.map_or("of an unknown dtype", DType::name)
             )
         }
-        PortKind::Other(kind) => shown(kind),
+        PortKind::Other(kind) => match port.constant.as_ref().and_then(constant_text) {
+            Some(value) => format!("{} {}", shown(kind), shown(&value)),
+            None => shown(kind),
+        },
     };
     if port.name.is_empty() {
         kind
@@ -212,8 +264,35 @@ fn port_text(port: &Port) -> String {
     }
 }
 
+/// A value that the program always has, as Python writes it; `None` says so by its type.
+fn constant_text(constant: &Constant) -> Option<String> {
+    Some(match constant {
+        Constant::None => return None,
+        Constant::Bool(true) => "True".to_owned(),
+        Constant::Bool(false) => "False".to_owned(),
+        Constant::Int(number) => number.to_string(),
+        Constant::Float(number) => format!("{number:?}"),
+        Constant::Text(text) => format!("'{text}'"),
+    })
+}
+
+/// A size as people write it.
+fn size_text(size: &str) -> String {
+    Expression::parse(size).map_or_else(|| size.to_owned(), |read| read.to_string())
+}
+
+/// The same among others, in parentheses where it would look like several.
+fn apart(size: &str) -> String {
+    let text = size_text(size);
+    if text.contains(['*', '/', '+', '-', '%', ' ']) {
+        format!("({text})")
+    } else {
+        text
+    }
+}
+
 fn range(symbol: &Symbol) -> String {
-    let name = shown(&symbol.name);
+    let name = shown(&size_text(&symbol.name));
     match (symbol.min, symbol.max) {
         (Some(min), Some(max)) => format!("`{name}` {min} to {max}"),
         (Some(min), None) => format!("`{name}` from {min}"),

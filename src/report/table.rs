@@ -64,14 +64,22 @@ impl Table {
     fn header(&self, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
         let file = &document.report.file;
         let about = about(document);
-        let room = self.width.saturating_sub(text::width(&about) + 2).max(20);
-        let name = text::cut(&escape(&file.path), room);
-        writeln!(
-            out,
-            "{}  {}",
-            self.paint(&name, Look::Strong),
-            self.paint(&about, Look::Dim)
-        )
+        let name = escape(&file.path);
+        let room = self.width.saturating_sub(text::width(&about) + 2);
+        if room >= LEAST_NAME.min(text::width(&name)) {
+            return writeln!(
+                out,
+                "{}  {}",
+                self.paint(&text::cut(&name, room), Look::Strong),
+                self.paint(&about, Look::Dim)
+            );
+        }
+        let name = text::cut(&name, self.width);
+        writeln!(out, "{}", self.paint(&name, Look::Strong))?;
+        for line in wrap(&about, self.width.saturating_sub(2)) {
+            writeln!(out, "  {}", self.paint(&line, Look::Dim))?;
+        }
+        Ok(())
     }
 
     fn tensors(&self, document: &Document<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -259,6 +267,9 @@ impl Table {
 
 /// Findings that a table shows.
 const MAX_FINDINGS: usize = 20;
+
+/// Columns of a file's name that are left of it beside what it is.
+const LEAST_NAME: usize = 20;
 
 /// Columns of a note on shared memory.
 const SHARED_WIDTH: usize = 28;

@@ -80,6 +80,14 @@ pub fn run(args: &[&str]) -> Said {
     Said::of(&inspect(args).output().expect("the program starts"))
 }
 
+/// Runs the program to its end; its JSON, and all that it said.
+pub fn report(args: &[&str]) -> (serde_json::Value, Said) {
+    let said = run(&[args, &["--format", "json"]].concat());
+    let report = serde_json::from_str(&said.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", said.stderr));
+    (report, said)
+}
+
 /// Runs the program to its end with the engine that was built with these tests.
 #[cfg(feature = "torch")]
 pub fn run_with_engine(args: &[&str]) -> Said {

@@ -121,6 +121,40 @@ fn a_narrow_terminal_gets_a_narrow_table() {
 }
 
 #[test]
+fn a_title_breaks_where_it_is_too_wide() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a_program_with_a_rather_long_name.pt2");
+    std::fs::copy("fixtures/exported/counter.pt2", &path).unwrap();
+    for (columns, lines) in [("60", 2), ("80", 2), ("120", 1)] {
+        let args = [path.to_str().unwrap(), "--no-run"];
+        let said = Said::of(&inspect(&args).env("COLUMNS", columns).output().unwrap());
+        let title: Vec<&str> = said
+            .stdout
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .collect();
+        assert!(title.len() >= lines, "{title:?}");
+        assert!(lines > 1 || title.len() == 1, "{title:?}");
+        for line in said.stdout.lines().take(title.len()) {
+            assert!(line.chars().count() <= columns.parse().unwrap(), "{line}");
+        }
+        assert!(title.join(" ").contains("2.11.0+cu130"), "{title:?}");
+    }
+}
+
+#[test]
+fn what_an_object_is_has_no_wrong_article() {
+    let said = run(&["fixtures/tuple.pt", "--input", "3"]);
+    assert!(
+        said.stderr
+            .contains("cannot be run: it is a file of format torch-zip"),
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.contains("torch.export.save"), "{}", said.stderr);
+}
+
+#[test]
 fn other_formats() {
     check!("json", run(&["fixtures/state_tied.pt", "--format", "json"]));
     check!(

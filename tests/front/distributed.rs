@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Said, run};
+use crate::common::{Said, report, run};
 use serde_json::{Value, json};
 
 const DCP: &str = "fixtures/distributed/dcp";
@@ -18,13 +18,6 @@ const PARTS: [&str; 2] = ["__0_0.distcp", "__1_0.distcp"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn report(args: &[&str]) -> (Value, Said) {
-    let said = run(&[args, &["--format", "json"]].concat());
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", said.stderr));
-    (report, said)
 }
 
 fn copy() -> tempfile::TempDir {
@@ -170,6 +163,43 @@ fn a_missing_file_leaves_the_rest() {
     assert_eq!(rows["stats"], Value::Null);
     assert_eq!(rows["chunks"][1]["storage"], Value::Null);
     assert_eq!(rows["chunks"][1]["file"], PARTS[1]);
+}
+
+#[test]
+fn what_is_not_whole_is_neither_compared_nor_checked_in_silence() {
+    let dcp = copy();
+    fs::remove_file(dcp.path().join(PARTS[1])).unwrap();
+    let zero = deepspeed();
+    let lacking = fs::read_dir(zero.path().join("global_step10")).unwrap();
+    let mut names: Vec<PathBuf> = lacking.map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    let optimizer = names.iter().rfind(|path| text(path).contains("optim"));
+    fs::remove_file(optimizer.unwrap()).unwrap();
+    for folder in [&dcp, &zero] {
+        let path = text(folder.path());
+        let listed = run(&[path]);
+        assert_eq!(listed.code, Some(2), "{}", listed.snapshot());
+        for both in [["diff", path, DCP], ["diff", DCP, path]] {
+            let said = run(&both);
+            assert_eq!(said.code, Some(2), "{}", said.snapshot());
+            assert_eq!(said.stderr, listed.stderr);
+            assert!(!said.stdout.is_empty());
+        }
+        let saved = folder.path().join("saved.json");
+        run(&[path, "--format", "json", "-o", text(&saved)]);
+        let said = run(&["diff", text(&saved), DCP]);
+        assert_eq!(said.code, Some(2), "{}", said.snapshot());
+        assert!(said.stderr.contains("is missing"), "{}", said.stderr);
+        let (checked, said) = report(&["check", path, "--max", "file_bytes=1GiB"]);
+        assert_eq!(said.code, Some(2), "{}", said.snapshot());
+        assert_eq!(said.stderr, listed.stderr);
+        assert_eq!(checked["verdict"], "fail");
+        let baseline = folder.path().join("baseline.json");
+        let base = ["--baseline", text(&baseline), "--update-baseline"];
+        let said = run(&[&["check", path][..], &base].concat());
+        assert_eq!(said.code, Some(2), "{}", said.snapshot());
+        assert!(!baseline.exists(), "{}", said.snapshot());
+    }
 }
 
 #[test]

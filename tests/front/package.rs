@@ -10,17 +10,11 @@ use std::fs;
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
 
-use crate::common::{Said, run};
+use crate::archive::{Record, tensor, zip};
+use crate::common::{Said, report, run};
 use serde_json::{Value, json};
 
 const TOY: &str = "fixtures/package/toy.pt";
-
-fn report(args: &[&str]) -> (Value, Said) {
-    let said = run(&[args, &["--format", "json"]].concat());
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", said.stderr));
-    (report, said)
-}
 
 fn codes(report: &Value) -> Vec<&str> {
     let findings = report["findings"].as_array().unwrap().iter();
@@ -211,4 +205,39 @@ fn a_broken_package_is_refused() {
         let said = said_of(&whole[..length], &[]);
         assert_eq!(said.code, Some(2), "{length}: {}", said.snapshot());
     }
+}
+
+#[test]
+fn names_are_split_behind_the_member() {
+    let said = run(&["fixtures/package/toy.pt"]);
+    assert_eq!(said.code, Some(0), "{}", said.snapshot());
+    let labels: Vec<&str> = said
+        .stdout
+        .lines()
+        .filter_map(|line| line.split("  ").next())
+        .collect();
+    for label in ["models/toy.pkl::scale", "models/toy.pkl::fc"] {
+        assert!(labels.contains(&label), "{labels:?}");
+    }
+    // A tensor that is all of a member has the member's name.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tensor.pt");
+    let mut pickle = b"\x80\x02".to_vec();
+    pickle.extend(tensor(b"K\x00", b"K\x04\x85", b"K\x01\x85"));
+    pickle.push(b'.');
+    let key = pickle
+        .windows(3)
+        .position(|bytes| bytes == b"U\x010")
+        .unwrap();
+    pickle.splice(key..key + 3, *b"U\x090.storage");
+    let records = [
+        Record::new("p/.data/version", b"6\n"),
+        Record::new("p/.data/extern_modules", b""),
+        Record::new("p/w/all.pkl", &pickle),
+        Record::new("p/.data/0.storage", &[0; 16]),
+    ];
+    fs::write(&path, zip(&records)).unwrap();
+    let (report, said) = report(&[path.to_str().unwrap()]);
+    assert_eq!(said.code, Some(0), "{}", said.snapshot());
+    assert_eq!(report["tensors"][0]["name"], "w/all.pkl");
 }

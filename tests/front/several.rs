@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Said, run};
+use crate::common::{report, run};
 use serde_json::{Value, json};
 
 const SAFETENSORS: &str = "fixtures/sharded/safetensors";
@@ -18,13 +18,6 @@ const SHARDS: [&str; 2] = [
     "model-00001-of-00002.safetensors",
     "model-00002-of-00002.safetensors",
 ];
-
-fn report(args: &[&str]) -> (Value, Said) {
-    let said = run(&[args, &["--format", "json"]].concat());
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", said.stderr));
-    (report, said)
-}
 
 /// A copy of the safetensors fixture.
 fn copy() -> tempfile::TempDir {

@@ -3,6 +3,7 @@
 use super::super::error::FormatError;
 use super::super::torch::archive::TorchArchive;
 use super::stream::{Extent, on_all_cores};
+use crate::checkpoint::several::located;
 use crate::checkpoint::{Checkpoint, Finding, Format, Severity, Storage, Verified};
 use crate::source::Source;
 
@@ -46,7 +47,7 @@ pub fn verify(
         }
         verify_file(part, format, &storages, (&mut verified, &mut findings))?;
         for finding in findings.iter_mut().skip(before) {
-            finding.location = [&file.name, "::", &finding.location].concat();
+            finding.location = located(&finding.location, &file.name);
         }
     }
     Ok((verified, findings))

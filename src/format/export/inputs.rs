@@ -5,7 +5,7 @@ use super::super::torch::archive::TorchArchive;
 use super::super::torch::rebuild::Graph;
 use super::super::torch::security::{Reach, Watch};
 use super::super::torch::value::{Inputs, Value, convert};
-use super::read::{self, Nested};
+use super::records::{self, Nested};
 use super::schema::{ExportedProgram, InputSpec};
 
 /// What the program was exported with, as a tuple of the values that it is called with; `None` where the file does not
@@ -14,15 +14,16 @@ use super::schema::{ExportedProgram, InputSpec};
 /// # Errors
 /// Where the file cannot be read.
 pub(crate) fn sample_inputs(archive: &TorchArchive<'_>) -> Result<Option<Inputs>, FormatError> {
-    let models = read::models(archive);
+    let models = records::models(archive);
     let Some((name, program)) = models.first() else {
         return Ok(None);
     };
-    let Some(member) = read::sample_inputs(archive, name).filter(|member| member.bytes > 0) else {
+    let Some(member) = records::sample_inputs(archive, name).filter(|member| member.bytes > 0)
+    else {
         return Ok(None);
     };
-    let exported: ExportedProgram = read::parse(archive, program)?;
-    let inner = read::inner(archive, member)?;
+    let exported: ExportedProgram = records::parse(archive, program)?;
+    let inner = records::inner(archive, member)?;
     let pickled = inner.needed("data.pkl")?;
     let mut watch = Watch::default();
     let pickle = inner.pickle(pickled, &mut watch, Reach::Loaded)?;
@@ -33,7 +34,7 @@ pub(crate) fn sample_inputs(archive: &TorchArchive<'_>) -> Result<Option<Inputs>
     let specs = exported.graph_module.signature.input_specs.iter();
     let users = specs.filter_map(|spec| match spec {
         InputSpec::User(argument) => Some(!argument.names().is_empty()),
-        InputSpec::Value => Some(false),
+        InputSpec::Value(_) => Some(false),
         _ => None,
     });
     // Numbers and texts that the program always has are no arguments of it.

@@ -16,8 +16,10 @@
 mod inputs;
 mod program;
 mod read;
+mod records;
 mod schema;
 mod script;
+mod structure;
 
 pub(crate) use inputs::sample_inputs;
 pub(crate) use read::read;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::schema::{
     Argument, ExportedProgram, Graph, InputSpec, OutputSpec, Size, Symbolic, Version, readable,
 };
-use crate::checkpoint::program::{Node, Port, PortKind, Program, Symbol};
+use super::structure::structure;
+use crate::checkpoint::program::{Constant, Node, Port, PortKind, Program, Symbol};
 use crate::checkpoint::{Argument as MethodArgument, Method};
 
 /// The facts of a program.
@@ -14,6 +15,13 @@ pub(super) fn facts(name: &str, exported: &ExportedProgram, has_sample_inputs: b
     let signature = &exported.graph_module.signature;
     let inputs = signature.input_specs.iter().filter_map(|spec| match spec {
         InputSpec::User(argument) => Some(port(graph, argument)),
+        _ => None,
+    });
+    let fixed = signature.input_specs.iter().filter_map(|spec| match spec {
+        InputSpec::Value(fixed) => Some(Port {
+            name: fixed.name.clone(),
+            ..port(graph, &fixed.value)
+        }),
         _ => None,
     });
     let outputs = signature.output_specs.iter().filter_map(|spec| match spec {
@@ -35,6 +43,7 @@ pub(super) fn facts(name: &str, exported: &ExportedProgram, has_sample_inputs: b
         },
         opset,
         inputs: inputs.collect(),
+        fixed_inputs: fixed.collect(),
         outputs: outputs.collect(),
         symbols: symbols(exported),
         nodes: graph.nodes.iter().map(|one| node(graph, one)).collect(),
@@ -42,35 +51,33 @@ pub(super) fn facts(name: &str, exported: &ExportedProgram, has_sample_inputs: b
     }
 }
 
-/// The method that a run calls.
-pub(super) fn method(program: &Program) -> Method {
+/// The method that a run calls, with the schema that libtorch says of it.
+pub(super) fn method(program: &Program, exported: &ExportedProgram) -> Method {
     // What the program always has is no argument of it.
     let named = program.inputs.iter().filter(|input| !input.name.is_empty());
     let arguments = named.map(|input| MethodArgument {
         name: input.name.clone(),
-        type_name: type_name(&input.kind),
+        type_name: type_name(&input.kind).to_owned(),
         default: None,
     });
-    let returns: Vec<String> = program
+    let returns: Vec<(String, &str)> = program
         .outputs
         .iter()
-        .map(|output| type_name(&output.kind))
+        .map(|output| (String::new(), type_name(&output.kind)))
         .collect();
+    let (_, returns) = structure(exported.graph_module.out_spec(), &returns);
     Method {
         name: "forward".to_owned(),
         arguments: arguments.collect(),
-        returns: match returns.as_slice() {
-            [] => "None".to_owned(),
-            [one] => one.clone(),
-            several => format!("Tuple[{}]", several.join(", ")),
-        },
+        returns,
     }
 }
 
-fn type_name(kind: &PortKind) -> String {
+fn type_name(kind: &PortKind) -> &str {
     match kind {
-        PortKind::Tensor { .. } => "Tensor".to_owned(),
-        PortKind::Other(name) => name.clone(),
+        PortKind::Tensor { .. } => "Tensor",
+        PortKind::Other(name) if name == "None" => "NoneType",
+        PortKind::Other(name) => name,
     }
 }
 
@@ -147,12 +154,20 @@ pub(super) fn stack(node: &super::schema::Node) -> Vec<Frame<'_>> {
     frames.collect()
 }
 
-/// The class of every module that a node was in, by path.
+/// The class of every module that a node was in, by path; nodes of branches and of regions without gradients too.
 pub(super) fn classes(graph: &Graph) -> HashMap<&str, &str> {
     let mut classes = HashMap::new();
-    for node in &graph.nodes {
-        for frame in stack(node) {
-            classes.entry(frame.path).or_insert(frame.class);
+    // Graphs lie in graphs no deeper than JSON is read.
+    let mut graphs = vec![graph];
+    while let Some(graph) = graphs.pop() {
+        for node in &graph.nodes {
+            for frame in stack(node) {
+                classes.entry(frame.path).or_insert(frame.class);
+            }
+            graphs.extend(node.inputs.iter().filter_map(|input| match &input.arg {
+                Argument::Graph(inner) => Some(inner.as_ref()),
+                _ => None,
+            }));
         }
     }
     classes
@@ -160,19 +175,15 @@ pub(super) fn classes(graph: &Graph) -> HashMap<&str, &str> {
 
 /// The one value that an argument is.
 fn port(graph: &Graph, argument: &Argument) -> Port {
-    ports(graph, argument).pop().unwrap_or_else(|| Port {
-        name: String::new(),
-        kind: PortKind::Other(other(argument)),
-    })
+    ports(graph, argument)
+        .pop()
+        .unwrap_or_else(|| nameless(argument))
 }
 
 fn ports(graph: &Graph, argument: &Argument) -> Vec<Port> {
     let names = argument.names();
     if names.is_empty() {
-        return vec![Port {
-            name: String::new(),
-            kind: PortKind::Other(other(argument)),
-        }];
+        return vec![nameless(argument)];
     }
     let ports = names.into_iter().map(|name| Port {
         name: name.to_owned(),
@@ -183,8 +194,32 @@ fn ports(graph: &Graph, argument: &Argument) -> Vec<Port> {
             },
             None => PortKind::Other(number(graph, name, argument).to_owned()),
         },
+        constant: None,
     });
     ports.collect()
+}
+
+/// What is no value of the graph: a number or a text that is written down, or nothing.
+fn nameless(argument: &Argument) -> Port {
+    let constant = match argument {
+        Argument::None | Argument::OptionalTensor(None) => Some(Constant::None),
+        Argument::Int(number) | Argument::Symbolic(Symbolic::Int(number)) => {
+            Some(Constant::Int(*number))
+        }
+        Argument::Float(number) | Argument::Symbolic(Symbolic::Float(number)) => {
+            Some(Constant::Float(*number))
+        }
+        Argument::Bool(value) | Argument::Symbolic(Symbolic::Bool(value)) => {
+            Some(Constant::Bool(*value))
+        }
+        Argument::Text(text) => Some(Constant::Text(text.clone())),
+        _ => None,
+    };
+    Port {
+        name: String::new(),
+        kind: PortKind::Other(other(argument)),
+        constant,
+    }
 }
 
 fn size(size: &Size) -> String {

@@ -6,176 +6,34 @@ use serde::Deserialize;
 
 use super::super::error::{FormatError, TensorFault};
 use super::super::pickle::cut;
-use super::super::torch::archive::{Folder, TorchArchive};
+use super::super::torch::archive::TorchArchive;
 use super::super::torch::finish_parts;
 use super::super::torch::rebuild::{Graph, View};
 use super::super::torch::rows::{Place, Rows};
 use super::super::torch::security::{Reach, Watch};
-use super::super::torch::storage::{Declared, Records, StorageTable};
+use super::super::torch::storage::{Declared, StorageTable};
 use super::super::torch::walk::{Context, walk};
 use super::super::zip::Member;
 use super::program;
+use super::records::{
+    Names, Nested, Whole, find, inner, known_archive, known_version, models, parse, sample_inputs,
+};
 use super::schema::{ExportedProgram, InputSpec, Payload, PayloadConfig, Size, TensorMeta};
 use crate::checkpoint::{
-    Checkpoint, CheckpointParts, Format, Layout, Module, ObjectKind, Role, Severity, StorageData,
-    StorageParts,
+    Checkpoint, CheckpointParts, Format, Layout, Module, ObjectKind, Role, Severity, Tensor,
 };
 use crate::limits;
 use crate::tensor::{self, Dims};
 
 /// Reads an exported program. Runs nothing.
 pub(crate) fn read(archive: &TorchArchive<'_>) -> Result<Checkpoint, FormatError> {
+    known_archive(archive)?;
     let mut reading = Reading::new(archive)?;
     let models = models(archive);
     for (name, member) in &models {
         reading.model(name, member)?;
     }
     reading.finish(!models.is_empty())
-}
-
-/// The programs of the archive: name, record.
-pub(super) fn models<'t, 'a>(archive: &'t TorchArchive<'a>) -> Vec<(String, &'t Member<'a>)> {
-    if let Some(member) = archive
-        .bare_record(OLD_PROGRAM)
-        .or_else(|| archive.record(OLD_PROGRAM))
-    {
-        return vec![("model".to_owned(), member)];
-    }
-    let named = archive.members().iter().filter_map(|member| {
-        let name = archive.inside(member)?.strip_prefix("models/")?;
-        Some((name.strip_suffix(".json")?.to_owned(), member))
-    });
-    named.collect()
-}
-
-const OLD_PROGRAM: &str = "serialized_exported_program.json";
-
-/// What the parts of one model are called.
-struct Names {
-    weights_config: String,
-    constants_config: String,
-    /// Pickled weights, constants and inputs, by what the versions of torch called them.
-    weights: [String; 3],
-    constants: [String; 3],
-    inputs: [String; 3],
-}
-
-impl Names {
-    fn of(model: &str) -> Names {
-        let all = |folder: &str, old: &str| {
-            [
-                format!("data/{folder}/{model}.pt"),
-                format!("serialized_{old}.pt"),
-                format!("serialized_{old}.json"),
-            ]
-        };
-        Names {
-            weights_config: format!("data/weights/{model}_weights_config.json"),
-            constants_config: format!("data/constants/{model}_constants_config.json"),
-            weights: all("weights", "state_dict"),
-            constants: all("constants", "constants"),
-            inputs: all("sample_inputs", "example_inputs"),
-        }
-    }
-}
-
-/// A record by its name, in the archive's folder or outside of all.
-fn find<'t, 'a>(archive: &'t TorchArchive<'a>, name: &str) -> Option<&'t Member<'a>> {
-    archive.record(name).or_else(|| archive.bare_record(name))
-}
-
-/// Sample inputs of a model.
-pub(super) fn sample_inputs<'t, 'a>(
-    archive: &'t TorchArchive<'a>,
-    model: &str,
-) -> Option<&'t Member<'a>> {
-    let names = Names::of(model).inputs;
-    names.iter().find_map(|name| find(archive, name))
-}
-
-/// Reads the JSON of a program.
-pub(super) fn parse<T: for<'de> Deserialize<'de>>(
-    archive: &TorchArchive<'_>,
-    member: &Member<'_>,
-) -> Result<T, FormatError> {
-    let text = archive.read(member)?;
-    serde_json::from_slice(&text).map_err(|error| FormatError::Structure {
-        part: format!("`{}`", cut(member.name)),
-        expected: "JSON of torch.export's schema".to_owned(),
-        found: cut(&error.to_string()),
-    })
-}
-
-/// A `torch.save` file that is a record: its storages lie inside the record.
-pub(super) struct Nested<'t, 'a> {
-    folder: Folder<'t, 'a>,
-    /// Where the record's data starts in the file.
-    base: u64,
-    /// The record's name.
-    record: &'t str,
-}
-
-/// A record that is a `torch.save` file.
-pub(super) fn inner<'a>(
-    archive: &TorchArchive<'a>,
-    member: &Member<'a>,
-) -> Result<TorchArchive<'a>, FormatError> {
-    if member.deflated {
-        return Err(FormatError::Unsupported {
-            what: format!(
-                "an archive within the archive that is compressed (`{}`)",
-                cut(member.name)
-            ),
-            hint: Some("write the file anew without compression"),
-        });
-    }
-    TorchArchive::open(archive.stored(member)).map_err(|error| FormatError::Part {
-        file: cut(member.name),
-        source: Box::new(error),
-    })
-}
-
-impl<'t, 'a> Nested<'t, 'a> {
-    pub(super) fn of(inner: &'t TorchArchive<'a>, member: &Member<'a>, record: &'t str) -> Self {
-        Nested {
-            folder: inner.folder("data"),
-            base: member.data_offset,
-            record,
-        }
-    }
-}
-
-impl Records for Nested<'_, '_> {
-    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let parts = self.folder.locate(declared)?;
-        let moved = |offset: u64| offset.saturating_add(self.base);
-        Ok(StorageParts {
-            member: [self.record, "::", &parts.member].concat().into(),
-            data: match parts.data {
-                StorageData::Raw { offset } => StorageData::Raw {
-                    offset: moved(offset),
-                },
-                StorageData::Deflated { offset } => StorageData::Deflated {
-                    offset: moved(offset),
-                },
-                other => other,
-            },
-            ..parts
-        })
-    }
-}
-
-/// A storage that is a whole record.
-struct Whole<'t, 'a> {
-    archive: &'t TorchArchive<'a>,
-}
-
-impl Records for Whole<'_, '_> {
-    fn locate(&self, declared: &Declared<'_>) -> Result<StorageParts, TensorFault> {
-        let record = find(self.archive, &declared.key)
-            .ok_or_else(|| TensorFault::NoRecord(cut(&declared.key)))?;
-        declared.in_record(record, &declared.key)
-    }
 }
 
 /// Everything collected while reading.
@@ -213,6 +71,7 @@ impl<'t, 'a> Reading<'t, 'a> {
 
     fn model(&mut self, name: &str, member: &'t Member<'a>) -> Result<(), FormatError> {
         let exported: ExportedProgram = parse(self.archive, member)?;
+        known_version(&exported.schema_version, member)?;
         let names = Names::of(name);
         let first = self.rows.tensors.len();
         self.tensors(
@@ -228,6 +87,7 @@ impl<'t, 'a> Reading<'t, 'a> {
             &names.constants,
             Place::Constant,
         )?;
+        self.all_there(&exported, first, member)?;
         self.roles(&exported, first, constants);
         self.modules(&exported);
         let inputs = sample_inputs(self.archive, name);
@@ -238,7 +98,9 @@ impl<'t, 'a> Reading<'t, 'a> {
             self.parts.torch_version.clone_from(&exported.torch_version);
         }
         let program = program::facts(name, &exported, inputs.is_some());
-        self.parts.methods.push(program::method(&program));
+        self.parts
+            .methods
+            .push(program::method(&program, &exported));
         self.parts.programs.push(program);
         Ok(())
     }
@@ -255,7 +117,9 @@ impl<'t, 'a> Reading<'t, 'a> {
             let record = pickled.iter().find_map(|name| find(self.archive, name));
             return match record {
                 Some(record) if record.bytes > 0 => self.state_dict(record, "", place),
-                _ => Ok(()),
+                Some(_) => Ok(()),
+                // PyTorch loads no program without, however few tensors it has.
+                None => Err(self.archive.missing(config)),
             };
         };
         let payloads: PayloadConfig = parse(self.archive, member)?;
@@ -417,15 +281,47 @@ impl<'t, 'a> Reading<'t, 'a> {
         Ok(())
     }
 
+    /// An error where the signature binds a tensor that is not among those from `first` on.
+    fn all_there(
+        &self,
+        exported: &ExportedProgram,
+        first: usize,
+        member: &Member<'_>,
+    ) -> Result<(), FormatError> {
+        let tensors = self.rows.tensors.get(first..).unwrap_or_default();
+        let names: HashSet<&str> = tensors.iter().map(Tensor::name).collect();
+        // Sparse and quantized tensors are listed as their parts.
+        let has = |name: &str| {
+            let part = [name, "."].concat();
+            names.contains(name) || names.iter().any(|one| one.starts_with(&part))
+        };
+        for spec in &exported.graph_module.signature.input_specs {
+            let (what, name) = match spec {
+                InputSpec::Parameter(bound) => ("parameter", &bound.name),
+                InputSpec::Buffer(bound) => ("buffer", &bound.name),
+                InputSpec::Constant(bound) => ("constant", &bound.name),
+                InputSpec::User(_) | InputSpec::Value(_) | InputSpec::Other(_) => continue,
+            };
+            if !has(name) {
+                return Err(FormatError::Structure {
+                    part: format!("`{}`", cut(member.name)),
+                    expected: format!("the {what} `{}` among the file's tensors", cut(name)),
+                    found: "none of that name".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// What the signature says of the tensors from `first` on; those from `constants` on are not in the state_dict.
     fn roles(&mut self, exported: &ExportedProgram, first: usize, constants: usize) {
         let mut known: HashMap<&str, Role> = HashMap::new();
         for spec in &exported.graph_module.signature.input_specs {
             match spec {
-                InputSpec::Parameter { name, .. } => known.insert(name, Role::Parameter),
-                InputSpec::Buffer { name, .. } => known.insert(name, Role::Buffer),
-                InputSpec::Constant { name, .. } => known.insert(name, Role::Constant),
-                InputSpec::User(_) | InputSpec::Value | InputSpec::Other(_) => None,
+                InputSpec::Parameter(bound) => known.insert(&bound.name, Role::Parameter),
+                InputSpec::Buffer(bound) => known.insert(&bound.name, Role::Buffer),
+                InputSpec::Constant(bound) => known.insert(&bound.name, Role::Constant),
+                InputSpec::User(_) | InputSpec::Value(_) | InputSpec::Other(_) => None,
             };
         }
         let tensors = std::mem::take(&mut self.rows.tensors);
@@ -463,6 +359,33 @@ impl<'t, 'a> Reading<'t, 'a> {
     }
 
     fn finish(mut self, has_models: bool) -> Result<Checkpoint, FormatError> {
+        let compiled = self.account();
+        if !has_models && compiled.is_empty() {
+            return Err(FormatError::Structure {
+                part: "the archive".to_owned(),
+                expected: "`models/<name>.json`, the graph of an exported program".to_owned(),
+                found: "none".to_owned(),
+            });
+        }
+        if let Some(first) = compiled.first() {
+            let plural = if compiled.len() == 1 { "" } else { "s" };
+            self.watch.find(
+                Severity::Info,
+                "compiled-model",
+                &cut(first),
+                format!(
+                    "{} file{plural} of a model compiled by AOTInductor: machine code, whose weights are not listed",
+                    compiled.len()
+                ),
+            );
+        }
+        let (security, findings) = self.watch.finish();
+        finish_parts(&mut self.parts, self.table, self.rows, security, findings);
+        Ok(Checkpoint::new(self.parts)?)
+    }
+
+    /// Gives every byte of the records to what it is; the names of compiled code.
+    fn account(&mut self) -> Vec<&'t str> {
         let storages = self.table.storages();
         let mut spans: Vec<(u64, u64)> = Vec::with_capacity(storages.len());
         spans.extend(storages.iter().filter_map(|storage| {
@@ -494,30 +417,10 @@ impl<'t, 'a> Reading<'t, 'a> {
                 _ => metadata = metadata.saturating_add(rest),
             }
         }
-        if !has_models && compiled.is_empty() {
-            return Err(FormatError::Structure {
-                part: "the archive".to_owned(),
-                expected: "`models/<name>.json`, the graph of an exported program".to_owned(),
-                found: "none".to_owned(),
-            });
-        }
-        if let Some(first) = compiled.first() {
-            self.watch.find(
-                Severity::Info,
-                "compiled-model",
-                &cut(first),
-                format!(
-                    "{} files of a model compiled by AOTInductor: machine code, whose weights are not listed",
-                    compiled.len()
-                ),
-            );
-        }
         self.parts.code_bytes = code;
         self.parts.pickle_bytes = metadata;
         self.parts.unreferenced_bytes = unreferenced;
-        let (security, findings) = self.watch.finish();
-        finish_parts(&mut self.parts, self.table, self.rows, security, findings);
-        Ok(Checkpoint::new(self.parts)?)
+        compiled
     }
 }
 

@@ -49,6 +49,18 @@ pub(crate) struct GraphModule {
     pub(crate) module_call_graph: Vec<ModuleCall>,
 }
 
+impl GraphModule {
+    /// JSON of the pytree that the program's outputs make up; empty where the file does not say.
+    pub(crate) fn out_spec(&self) -> &str {
+        let root = self
+            .module_call_graph
+            .iter()
+            .find(|call| call.fqn.is_empty());
+        let signature = root.and_then(|call| call.signature.as_ref());
+        signature.map_or("", |signature| &signature.out_spec)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(crate) struct Graph {
     #[serde(default)]
@@ -210,32 +222,49 @@ pub(crate) struct Signature {
     pub(crate) output_specs: Vec<OutputSpec>,
 }
 
+/// A value of the graph, and what it is bound to.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Binding {
+    #[serde(deserialize_with = "name_of")]
+    pub(crate) arg: String,
+    #[serde(
+        alias = "parameter_name",
+        alias = "buffer_name",
+        alias = "tensor_constant_name",
+        alias = "user_input_name"
+    )]
+    pub(crate) name: String,
+}
+
+fn name_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Named::deserialize(deserializer)?.name)
+}
+
+/// An argument that the program was exported with.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FixedInput {
+    #[serde(default)]
+    pub(crate) name: String,
+    pub(crate) value: Argument,
+}
+
 #[derive(Debug)]
 pub(crate) enum InputSpec {
     User(Argument),
-    Parameter {
-        arg: String,
-        name: String,
-    },
-    Buffer {
-        arg: String,
-        name: String,
-    },
-    Constant {
-        arg: String,
-        name: String,
-    },
+    Parameter(Binding),
+    Buffer(Binding),
+    Constant(Binding),
     /// A number, text or `None` that the program was exported with and always has.
-    Value,
+    Value(FixedInput),
     Other(String),
 }
 
 #[derive(Debug)]
 pub(crate) enum OutputSpec {
     User(Argument),
-    BufferMutation { arg: String, name: String },
-    ParameterMutation { arg: String, name: String },
-    InputMutation { arg: String, name: String },
+    BufferMutation(Binding),
+    ParameterMutation(Binding),
+    InputMutation(Binding),
     Other(String),
 }
 
@@ -367,53 +396,22 @@ union!(Argument, map, key, {
 
 union!(InputSpec, map, key, {
     "user_input" => InputSpec::User(map.next_value::<UserSpec>()?.arg),
-    "parameter" => {
-        let spec: BoundSpec = map.next_value()?;
-        InputSpec::Parameter { arg: spec.arg.name, name: spec.name }
-    },
-    "buffer" => {
-        let spec: BoundSpec = map.next_value()?;
-        InputSpec::Buffer { arg: spec.arg.name, name: spec.name }
-    },
-    "tensor_constant" => {
-        let spec: BoundSpec = map.next_value()?;
-        InputSpec::Constant { arg: spec.arg.name, name: spec.name }
-    },
-    "constant_input" => { map.next_value::<IgnoredAny>()?; InputSpec::Value },
+    "parameter" => InputSpec::Parameter(map.next_value()?),
+    "buffer" => InputSpec::Buffer(map.next_value()?),
+    "tensor_constant" => InputSpec::Constant(map.next_value()?),
+    "constant_input" => InputSpec::Value(map.next_value()?),
 });
 
 union!(OutputSpec, map, key, {
     "user_output" => OutputSpec::User(map.next_value::<UserSpec>()?.arg),
-    "buffer_mutation" => {
-        let spec: BoundSpec = map.next_value()?;
-        OutputSpec::BufferMutation { arg: spec.arg.name, name: spec.name }
-    },
-    "parameter_mutation" => {
-        let spec: BoundSpec = map.next_value()?;
-        OutputSpec::ParameterMutation { arg: spec.arg.name, name: spec.name }
-    },
-    "user_input_mutation" => {
-        let spec: BoundSpec = map.next_value()?;
-        OutputSpec::InputMutation { arg: spec.arg.name, name: spec.name }
-    },
+    "buffer_mutation" => OutputSpec::BufferMutation(map.next_value()?),
+    "parameter_mutation" => OutputSpec::ParameterMutation(map.next_value()?),
+    "user_input_mutation" => OutputSpec::InputMutation(map.next_value()?),
 });
 
 #[derive(Deserialize)]
 struct UserSpec {
     arg: Argument,
-}
-
-/// A value of the graph, and what it is bound to.
-#[derive(Deserialize)]
-struct BoundSpec {
-    arg: Named,
-    #[serde(
-        alias = "parameter_name",
-        alias = "buffer_name",
-        alias = "tensor_constant_name",
-        alias = "user_input_name"
-    )]
-    name: String,
 }
 
 /// A number; JSON has no infinity, which is written as text.

@@ -17,7 +17,7 @@ pub(crate) mod sharded;
 use std::path::Path;
 
 use super::error::FormatError;
-use crate::checkpoint::{Checkpoint, FilePart, Finding};
+use crate::checkpoint::{Checkpoint, FilePart};
 use crate::source::Source;
 
 /// Names of findings that say that a checkpoint is not whole: what they are about is not there, or is there twice.
@@ -27,9 +27,9 @@ const INCOMPLETE: [&str; 3] = [
     dcp::OVERLAPPING_CHUNKS,
 ];
 
-/// Whether a finding says that the checkpoint is not whole.
-pub(crate) fn is_incomplete(finding: &Finding) -> bool {
-    INCOMPLETE.contains(&finding.code)
+/// Whether a finding of this code says that the checkpoint is not whole.
+pub(crate) fn is_incomplete(code: &str) -> bool {
+    INCOMPLETE.contains(&code)
 }
 
 /// An error in one of the files.

@@ -342,11 +342,16 @@ impl<'a> TorchArchive<'a> {
     }
 
     pub(crate) fn needed(&self, name: &str) -> Result<&Member<'a>, FormatError> {
-        self.record(name).ok_or_else(|| FormatError::Member {
+        self.record(name).ok_or_else(|| self.missing(name))
+    }
+
+    /// The error for a record that is not there.
+    pub(crate) fn missing(&self, name: &str) -> FormatError {
+        FormatError::Member {
             member: format!("{}/{name}", cut(self.root)),
             offset: None,
             fault: MemberFault::Missing,
-        })
+        }
     }
 
     /// The classes of the code in a folder, which is part of another.

@@ -336,8 +336,9 @@ impl StorageClass {
     }
 }
 
-/// The classes of storages with a dtype, without `Storage`.
-const CLASSES: [(&str, DType); 18] = [
+/// The classes of storages with a dtype, without `Storage`: those that Python has, then what only TorchScript writes
+/// (`c10::toString` of the scalar type).
+const CLASSES: [(&str, DType); 46] = [
     ("Float", DType::Float32),
     ("Double", DType::Float64),
     ("Half", DType::Float16),
@@ -356,6 +357,34 @@ const CLASSES: [(&str, DType); 18] = [
     ("QInt32", DType::QInt32),
     ("QUInt4x2", DType::QUInt4x2),
     ("QUInt2x4", DType::QUInt2x4),
+    ("Float8_e4m3fn", DType::Float8E4M3Fn),
+    ("Float8_e5m2", DType::Float8E5M2),
+    ("Float8_e4m3fnuz", DType::Float8E4M3Fnuz),
+    ("Float8_e5m2fnuz", DType::Float8E5M2Fnuz),
+    ("Float8_e8m0fnu", DType::Float8E8M0Fnu),
+    ("Float4_e2m1fn_x2", DType::Float4E2M1FnX2),
+    ("UInt16", DType::UInt16),
+    ("UInt32", DType::UInt32),
+    ("UInt64", DType::UInt64),
+    ("Bits1x8", DType::Bits1x8),
+    ("Bits2x4", DType::Bits2x4),
+    ("Bits4x2", DType::Bits4x2),
+    ("Bits8", DType::Bits8),
+    ("Bits16", DType::Bits16),
+    ("UInt1", DType::UInt1),
+    ("UInt2", DType::UInt2),
+    ("UInt3", DType::UInt3),
+    ("UInt4", DType::UInt4),
+    ("UInt5", DType::UInt5),
+    ("UInt6", DType::UInt6),
+    ("UInt7", DType::UInt7),
+    ("Int1", DType::Int1),
+    ("Int2", DType::Int2),
+    ("Int3", DType::Int3),
+    ("Int4", DType::Int4),
+    ("Int5", DType::Int5),
+    ("Int6", DType::Int6),
+    ("Int7", DType::Int7),
 ];
 
 fn class_dtype(prefix: &str) -> Option<DType> {
@@ -367,4 +396,21 @@ fn class_dtype(prefix: &str) -> Option<DType> {
 pub(crate) fn class_name(dtype: DType) -> Option<String> {
     let found = CLASSES.iter().find(|(_, of)| *of == dtype);
     found.map(|(class, _)| format!("{class}Storage"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_dtype_has_a_class_of_storages() {
+        for dtype in DType::ALL {
+            let class = class_name(*dtype).unwrap();
+            let read = StorageClass::of("torch", &class);
+            assert_eq!(read, StorageClass::Typed(*dtype), "{class}");
+        }
+        let float8 = StorageClass::of("torch", "Float8_e4m3fnStorage");
+        assert_eq!(float8, StorageClass::Typed(DType::Float8E4M3Fn));
+        assert_eq!(StorageClass::of("torch", "Float9Storage"), StorageClass::No);
+    }
 }

@@ -23,9 +23,8 @@ pub fn sarif(report: &CheckReport, out: &mut dyn Write) -> io::Result<()> {
             .iter()
             .filter(|check| check.verdict == Verdict::Fail);
         results.extend(failed.map(|check| regression(check, file)));
-        // That it is dangerous is one of its findings.
         let reasons = file.reasons.iter();
-        let reasons = reasons.filter(|reason| **reason != Reason::Dangerous);
+        let reasons = reasons.filter(|reason| !reason.is_found());
         results.extend(reasons.map(|reason| other(*reason, file)));
         results.extend(file.findings.iter().map(|finding| result(finding, file)));
     }

@@ -162,6 +162,13 @@ impl<'t, 'a> Names<'t, 'a> {
     }
 }
 
+/// Length of the member's name and the `::` that a tensor's name begins with in archives of several pickles.
+fn member_bytes(name: &str) -> usize {
+    let found = name.split_once("::");
+    let member = found.filter(|(member, _)| member.contains('/') || member.contains(".pkl"));
+    member.map_or(0, |(member, _)| member.len() + 2)
+}
+
 /// Takes names apart, one after the other.
 struct Reader<'a> {
     /// The name before: names come in order, so most of it is the start of the next.
@@ -189,8 +196,11 @@ impl<'a> Reader<'a> {
         while start <= whole.len() {
             let rest = whole.get(start..).unwrap_or("");
             let more = self.open.len() + 1 < MAX_PARTS;
-            // Parts are short: a search made for long texts takes longer.
-            let dot = rest.bytes().position(|byte| byte == b'.');
+            // The first part is the name of a member, where there is one. Parts are short: a search made for long
+            // texts takes longer.
+            let behind = if start == 0 { member_bytes(rest) } else { 0 };
+            let dot = rest.bytes().skip(behind).position(|byte| byte == b'.');
+            let dot = dot.map(|dot| behind + dot);
             let length = dot.filter(|_| more).unwrap_or(rest.len());
             let (label, end) = (rest.get(..length).unwrap_or(""), start + length);
             parent = self.child(parent, label, whole.get(..end), names, abouts);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::super::super::error::FormatError;
 use super::super::program::stack;
-use super::super::schema::{Argument, ExportedProgram, Graph, InputSpec, Node};
+use super::super::schema::{Argument, Binding, ExportedProgram, Graph, InputSpec, Node};
 use super::unsupported;
 
 /// What TorchScript calls the type of a value.
@@ -102,16 +102,16 @@ impl<'g> Flow<'g> {
         flow.learn_types(graph, 0);
         for spec in &exported.graph_module.signature.input_specs {
             match spec {
-                InputSpec::Parameter { arg, name }
-                | InputSpec::Buffer { arg, name, .. }
-                | InputSpec::Constant { arg, name } => {
+                InputSpec::Parameter(Binding { arg, name })
+                | InputSpec::Buffer(Binding { arg, name })
+                | InputSpec::Constant(Binding { arg, name }) => {
                     flow.bound.insert(arg.clone(), name.clone());
                 }
                 InputSpec::User(argument) => {
                     flow.arguments
                         .extend(argument.names().into_iter().map(str::to_owned));
                 }
-                InputSpec::Value => {}
+                InputSpec::Value(_) => {}
                 InputSpec::Other(kind) => {
                     return Err(unsupported(&format!("an input of kind `{kind}`")));
                 }

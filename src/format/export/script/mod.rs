@@ -21,11 +21,13 @@ mod flow;
 mod operators;
 mod tree;
 
+pub(super) use operators::quoted;
+
 use super::super::error::FormatError;
 use super::super::loading::Loadable;
 use super::super::pickle::cut;
 use super::super::torch::archive::TorchArchive;
-use super::read;
+use super::records;
 use super::schema::ExportedProgram;
 use crate::checkpoint::Checkpoint;
 use crate::source::Source;
@@ -40,14 +42,14 @@ pub(crate) fn torchscript(
     device: &str,
 ) -> Result<Loadable, FormatError> {
     let archive = TorchArchive::open(source.bytes())?;
-    let models = read::models(&archive);
+    let models = records::models(&archive);
     let [(_, member)] = models.as_slice() else {
         return Err(unsupported(&format!(
             "an archive of {} programs",
             models.len()
         )));
     };
-    let exported: ExportedProgram = read::parse(&archive, member)?;
+    let exported: ExportedProgram = records::parse(&archive, member)?;
     let flow = flow::Flow::of(&exported)?;
     let tree = tree::Tree::of(checkpoint, &flow);
     let classes = code::classes(&exported, &flow, &tree, device)?;

@@ -288,7 +288,7 @@ pub(super) fn boolean(truth: bool) -> &'static str {
 }
 
 /// A string as Python writes it.
-pub(super) fn quoted(text: &str) -> String {
+pub(in super::super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

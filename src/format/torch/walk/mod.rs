@@ -74,6 +74,9 @@ pub(crate) struct Walk<'w, 'p, 'a> {
     saw_module: bool,
 }
 
+/// What stands between a member's name and a path inside it; a prefix that ends with it is such a name.
+const MEMBER_END: &str = "::";
+
 /// Where a walk reads and writes. `member` is the pickle's name, for messages.
 pub(crate) struct Context<'w> {
     pub(crate) member: &'w str,
@@ -93,9 +96,9 @@ pub(crate) fn walk(
     let mut walk = Walk {
         graph,
         at: context,
-        path: prefix.to_owned(),
+        path: prefix.trim_end_matches(MEMBER_END).to_owned(),
         // Behind a member's name a path starts anew.
-        segments: usize::from(!prefix.is_empty() && !prefix.ends_with("::")),
+        segments: usize::from(!prefix.is_empty() && !prefix.ends_with(MEMBER_END)),
         frames: Vec::new(),
         on_path: NodeSet::new(graph.pickle.len()),
         barren: NodeSet::new(graph.pickle.len()),
@@ -174,6 +177,8 @@ impl Walk<'_, '_, '_> {
         }
         if self.segments > 0 {
             self.path.push('.');
+        } else if !self.path.is_empty() {
+            self.path.push_str(MEMBER_END);
         }
         self.segments = self.segments.saturating_add(1);
         match label {
