@@ -6,13 +6,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use super::{Context, Exit, Failure, limited_options, run, simulated};
-use crate::checkpoint::Format;
-use crate::cli::{Calibrate, GpuPlan, RunInputs};
+use crate::cli::{Calibrate, GpuPlan};
 use crate::engine::protocol::{Device, PROTOCOL, Progress, Request, RunRequest, Task};
 use crate::engine::stand_ins::StandIns;
 use crate::engine::{Answer, EngineError, Observer, ask, nvidia_driver};
 use crate::estimate::{Calibration, SegmentOrder};
-use crate::format::{self, ReadOptions};
 use crate::text::escape;
 use crate::trace::{ConvolutionRun, TraceReader};
 use crate::ui::{self, Stages as _, Target};
@@ -52,7 +50,7 @@ pub(super) fn calibrate(options: &Calibrate, context: &Context) -> Result<Exit, 
     let requests = options
         .files
         .iter()
-        .map(|file| request(options, file))
+        .map(|file| run::read_to_run(file, &options.run, options.trust))
         .collect::<Result<Vec<_>, _>>()?;
     let (mut found, missed) = context.interrupt.by_flag(|interrupted| {
         let card = Measuring {
@@ -94,23 +92,6 @@ fn known(options: &Calibrate) -> Result<Option<Calibration>, Failure> {
         Target::File(path) if options.add && path.exists() => read(path).map(Some),
         _ => Ok(None),
     }
-}
-
-/// A run of one of the models, with its own inputs where it keeps some and none are given.
-fn request(options: &Calibrate, file: &Path) -> Result<RunRequest, Failure> {
-    let checkpoint = format::read(file, &ReadOptions::default())
-        .map_err(|error| Failure::unreadable(file, error))?;
-    let mut plan = options.run.clone();
-    if !options.has_inputs {
-        if checkpoint.format() != Format::ExportedProgram {
-            return Err(
-                Failure::input(format!("`{}` needs an input to run", file.display()))
-                    .hint("`--input 1x3x224x224`, and `--train` for the backward pass too"),
-            );
-        }
-        plan.inputs = RunInputs::File(file.to_owned());
-    }
-    run::request(file, &checkpoint, &plan, options.trust)
 }
 
 /// The GPU while it is measured.

@@ -456,7 +456,7 @@ fn measures_nothing(options: &RunOptions, file: &Path) -> bool {
     // Reading it again is for the rare case only.
     options.measures_nothing()
         && format::read(file, &ReadOptions::default())
-            .is_ok_and(|checkpoint| !inspect::keeps_inputs(&checkpoint))
+            .is_ok_and(|checkpoint| !super::run::keeps_inputs(&checkpoint))
 }
 
 /// Something to measure was asked for, and nothing that runs.

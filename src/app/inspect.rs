@@ -136,7 +136,7 @@ fn look<'a>(
     };
     read_all(&mut looked, inspect.show.data, context)
         .map_err(|error| Failure::unreadable(path, error))?;
-    let sample = keeps_inputs(&looked.checkpoint);
+    let sample = run::keeps_inputs(&looked.checkpoint);
     let own = inspect.sample_run.as_ref().filter(|_| sample);
     let Some(plan) = inspect.run.as_ref().or(own) else {
         if let Some(option) = inspect.needs_run {
@@ -172,12 +172,6 @@ fn look<'a>(
         }
         Err(failure) => Ok((looked, Some(failure))),
     }
-}
-
-/// Whether a file has inputs of its own to run it with.
-pub(super) fn keeps_inputs(checkpoint: &Checkpoint) -> bool {
-    let mut programs = checkpoint.programs().iter();
-    programs.any(|program| program.has_sample_inputs)
 }
 
 /// The error for an option that only a run gives a meaning, where there is nothing to run a file with.

@@ -14,6 +14,7 @@ use crate::engine::protocol::{
     PROTOCOL, Progress, Request, RunRequest, Task,
 };
 use crate::engine::{Answer, Observer, ask, nvidia_driver};
+use crate::format::{self, ReadOptions};
 use crate::tensor::DType;
 use crate::trace::{Trace, TraceError, TraceReader};
 use crate::ui::{self, Stages};
@@ -44,6 +45,32 @@ impl Observer for Collector {
     fn trace_line(&mut self, line: &str) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.reader.line(line).map_err(Into::into)
     }
+}
+
+/// Reads a file that is to be run, and says what its run asks of an engine: with its own inputs where it keeps some and
+/// none are given.
+pub(super) fn read_to_run(path: &Path, plan: &RunPlan, trust: bool) -> Result<RunRequest, Failure> {
+    let checkpoint = format::read(path, &ReadOptions::default())
+        .map_err(|error| Failure::unreadable(path, error))?;
+    let none_given = matches!(&plan.inputs, RunInputs::Specs(specs) if specs.is_empty());
+    if !none_given {
+        return request(path, &checkpoint, plan, trust);
+    }
+    runnable(path, &checkpoint, trust)?;
+    if !keeps_inputs(&checkpoint) {
+        let message = format!("`{}` needs an input to run", path.display());
+        return Err(Failure::input(message)
+            .hint("`--input 1x3x224x224`; only an exported program may keep inputs of its own"));
+    }
+    let mut own = plan.clone();
+    own.inputs = RunInputs::File(path.to_owned());
+    request(path, &checkpoint, &own, trust)
+}
+
+/// Whether a file has inputs of its own to run it with.
+pub(super) fn keeps_inputs(checkpoint: &Checkpoint) -> bool {
+    let mut programs = checkpoint.programs().iter();
+    programs.any(|program| program.has_sample_inputs)
 }
 
 /// What a run of a TorchScript file asks of an engine; an error where the file must not or cannot be run.

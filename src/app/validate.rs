@@ -15,7 +15,6 @@ use crate::cli::{BasisArg, GpuPlan, ReplayFormat, Validate};
 use crate::engine::protocol::{Device, Progress, RunRequest};
 use crate::engine::stand_ins;
 use crate::estimate::cpu_trace::as_cuda;
-use crate::format::{self, ReadOptions};
 use crate::report::validate::{MeasuredBy, ValidationReport};
 use crate::simulate::DeviceLimits;
 use crate::simulate::replay::{ReplayOptions, replay as follow};
@@ -25,9 +24,7 @@ use crate::validate::{Side, Verdict, compare};
 
 /// Compares and reports.
 pub(super) fn validate(options: &Validate, context: &Context) -> Result<Exit, Failure> {
-    let checkpoint = format::read(&options.file, &ReadOptions::default())
-        .map_err(|error| Failure::unreadable(&options.file, error))?;
-    let request = run::request(&options.file, &checkpoint, &options.run, options.trust)?;
+    let request = run::read_to_run(&options.file, &options.run, options.trust)?;
     let sides = context.interrupt.by_flag(|interrupted| {
         let sides = Sides {
             options,

@@ -156,7 +156,7 @@ pub(super) struct InspectArgs {
     override_usage = "inspect fit <FILE> --input <SPEC>... --memory <SIZE> [OPTIONS]"
 )]
 pub(super) struct FitArgs {
-    /// A TorchScript file.
+    /// A TorchScript file or an exported program.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
     /// One argument of the model, as in a run, with `B` for the batch:

@@ -13,12 +13,12 @@ use crate::units::Units;
 /// `inspect validate`.
 #[derive(Debug, Args)]
 #[command(
-    group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).required(true).multiple(true),
+    group = ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true),
     override_usage = "inspect validate <FILE> --input <SPEC>... [--device <DEVICE>] [OPTIONS]\n       \
                       inspect validate <FILE> --input <SPEC>... --snapshot <FILE> [OPTIONS]"
 )]
 pub(super) struct ValidateArgs {
-    /// A TorchScript file.
+    /// A TorchScript file or an exported program.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
     /// Compare with this pickle of `torch.cuda.memory._dump_snapshot`, or saved
