@@ -32,6 +32,7 @@ pub mod engine;
 pub mod estimate;
 pub mod format;
 pub mod limits;
+pub mod memory;
 mod numbers;
 pub mod report;
 pub mod simulate;

@@ -25,7 +25,7 @@ mod validate;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 pub use exit::{Exit, Failure};
 
@@ -66,7 +66,7 @@ fn limited_options(limits: EngineLimits, untouched_bytes: u64) -> EngineOptions 
 /// Does what the arguments say.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::read(args) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers; where they cannot be printed there is nobody to tell.

@@ -1,7 +1,5 @@
 //! The sums of a checkpoint, and the check that they add up.
 
-use std::collections::BTreeMap;
-
 use compact_str::CompactString;
 
 use super::{CheckpointParts, ModelError, Role, Storage};
@@ -92,10 +90,27 @@ fn add(a: u64, b: u64) -> Result<u64, ModelError> {
     a.checked_add(b).ok_or(ModelError::Sum)
 }
 
+/// Adds to the sum of one of a few kinds.
+fn add_to<K: PartialEq>(
+    sums: &mut Vec<(K, Sum)>,
+    kind: K,
+    numel: u64,
+    bytes: u64,
+) -> Result<(), ModelError> {
+    let known = sums.iter_mut().find(|(known, _)| *known == kind);
+    if let Some((_, sum)) = known {
+        return sum.add(numel, bytes);
+    }
+    let mut sum = Sum::default();
+    sum.add(numel, bytes)?;
+    sums.push((kind, sum));
+    Ok(())
+}
+
 /// Works out all sums. Storages must know their usage already.
 pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, ModelError> {
     let mut totals = Totals::default();
-    let mut by_role = BTreeMap::new();
+    let mut by_role: Vec<(Role, Sum)> = Vec::new();
     let mut by_dtype: Vec<(DType, Sum)> = Vec::new();
     let mut in_storages = 0_u64;
     // The class of a storage is that of the most important tensor in it: role, and place of the tensor.
@@ -105,19 +120,9 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
         totals.tensors = add(totals.tensors, 1)?;
         totals.numel = add(totals.numel, numel)?;
         totals.tensor_bytes = add(totals.tensor_bytes, bytes)?;
-        by_role
-            .entry(tensor.role())
-            .or_insert_with(Sum::default)
-            .add(numel, bytes)?;
+        add_to(&mut by_role, tensor.role(), numel, bytes)?;
         if let Some(dtype) = tensor.dtype() {
-            let entry = by_dtype.iter_mut().find(|(d, _)| *d == dtype);
-            if let Some((_, sum)) = entry {
-                sum.add(numel, bytes)?;
-            } else {
-                let mut sum = Sum::default();
-                sum.add(numel, bytes)?;
-                by_dtype.push((dtype, sum));
-            }
+            add_to(&mut by_dtype, dtype, numel, bytes)?;
         }
         for view in tensor.stored() {
             let Some(role) = view.storage().and_then(|id| roles.get_mut(id.index())) else {
@@ -129,7 +134,8 @@ pub(super) fn of(parts: &CheckpointParts, contents: Contents) -> Result<Totals, 
             }
         }
     }
-    totals.by_role = by_role.into_iter().collect();
+    by_role.sort_by_key(|(role, _)| *role);
+    totals.by_role = by_role;
     totals.by_dtype = by_dtype;
     let mut used = 0_u64;
     for storage in &parts.storages {

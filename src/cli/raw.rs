@@ -1,5 +1,6 @@
 //! Arguments as typed.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::styling::{AnsiColor, Styles};
@@ -50,6 +51,34 @@ pub struct Cli {
     pub(super) inspect: InspectArgs,
     #[command(flatten)]
     pub(super) terminal: TerminalArgs,
+}
+
+/// A line without a command.
+#[derive(Debug, Parser)]
+struct Plain {
+    #[command(flatten)]
+    inspect: InspectArgs,
+    #[command(flatten)]
+    terminal: TerminalArgs,
+}
+
+impl Cli {
+    /// Reads a line of arguments, the program's name first. To define all commands takes as long as to list a small
+    /// file, so a line that names none is read without them; help, version and what is wrong are left to the whole.
+    pub fn read(line: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let line: Vec<OsString> = line.into_iter().collect();
+        let mut words = line.iter().filter_map(|word| word.to_str());
+        if !words.any(RawCommand::has_subcommand)
+            && let Ok(Plain { inspect, terminal }) = Plain::try_parse_from(&line)
+        {
+            return Ok(Cli {
+                command: None,
+                inspect,
+                terminal,
+            });
+        }
+        Cli::try_parse_from(line)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -433,9 +462,31 @@ pub(super) struct TerminalArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::Cli;
+
+    #[test]
+    fn a_line_without_a_command_means_the_same_without_the_commands() {
+        let lines = [
+            "a.pt",
+            "a.pt b.pt --top 3 -q --color never",
+            "a.pt --input 1x3 --train",
+            "dif a.pt",
+            "diff a.pt b.pt",
+            "-- diff",
+            "--help",
+            "--bogus",
+            "",
+        ];
+        for line in lines {
+            let words = ["inspect"].into_iter().chain(line.split_whitespace());
+            let read = Cli::read(words.clone().map(Into::into));
+            let [read, whole] = [read, Cli::try_parse_from(words)]
+                .map(|cli| cli.map_err(|error| error.to_string()));
+            assert_eq!(format!("{read:?}"), format!("{whole:?}"), "{line}");
+        }
+    }
 
     #[test]
     fn clap_finds_no_fault() {

@@ -26,8 +26,10 @@ pub enum BlockState {
     Unmapped,
 }
 
-/// One block. A slot of the slab that no block uses has size 0.
+/// One block. A slot of the slab that no block uses has size 0. As large as a line of the cache, so that none lies on
+/// two of them.
 #[derive(Debug, Clone, Copy, Default)]
+#[repr(align(64))]
 pub(super) struct Block {
     pub(super) addr: u64,
     pub(super) size: u64,

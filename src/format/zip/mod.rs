@@ -413,11 +413,13 @@ struct Numbered<'a> {
 impl<'a> Numbered<'a> {
     /// Whether the name was there already; `None` when it is not one of these.
     fn insert(&mut self, name: &'a str, place: usize) -> Option<bool> {
-        let (folder, number) = name.rsplit_once('/')?;
-        let number = canonical_number(number).filter(|n| *n < self.limit)?;
-        if *self.folder.get_or_insert(folder) != folder {
-            return None;
+        if self.folder.is_none() {
+            let (folder, number) = name.rsplit_once('/')?;
+            self.folder = canonical_number(number)
+                .filter(|n| *n < self.limit)
+                .map(|_| folder);
         }
+        let number = self.number(name).filter(|n| *n < self.limit)?;
         if number >= self.places.len() {
             self.places.resize(number.saturating_add(1), 0);
         }
@@ -428,11 +430,12 @@ impl<'a> Numbered<'a> {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
-        let (folder, number) = name.rsplit_once('/')?;
-        if Some(folder) != self.folder {
-            return None;
-        }
-        self.place(canonical_number(number)?)
+        self.place(self.number(name)?)
+    }
+
+    /// The number of a record of the folder.
+    fn number(&self, name: &str) -> Option<usize> {
+        canonical_number(name.strip_prefix(self.folder?)?.strip_prefix('/')?)
     }
 
     fn place(&self, number: usize) -> Option<usize> {

@@ -18,6 +18,7 @@ mod shim;
 fn main() {
     println!("cargo:rerun-if-changed=src/torch/build");
     build_id::emit();
+    fixed_place();
     #[cfg(feature = "torch")]
     {
         let lib = std::path::PathBuf::from(
@@ -26,5 +27,14 @@ fn main() {
         );
         shim::build(&lib);
         cuda_sim::build(&lib);
+    }
+}
+
+/// Links the front to run at the place that it is linked for: moving it elsewhere would mean 20,000 addresses to
+/// correct, and 100 pages to copy, at every start. Libraries, stack and heap stay where the system puts them.
+fn fixed_place() {
+    let target = |what: &str| std::env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
+    if target("OS") == "linux" && target("ENV") == "gnu" {
+        println!("cargo:rustc-link-arg-bin=inspect=-no-pie");
     }
 }
