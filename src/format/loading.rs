@@ -144,14 +144,16 @@ mod tests {
     fn bytes(source: &Source, loadable: &Loadable) -> Vec<u8> {
         let mut all = Vec::new();
         for piece in &loadable.pieces {
-            let (offset, length) = (piece.offset as usize, piece.bytes as usize);
-            if piece.is_data {
-                all.resize(all.len() + length, 0);
-            } else if piece.in_head {
-                all.extend(&loadable.head[offset..offset + length]);
-            } else {
-                all.extend(&source.bytes()[offset..offset + length]);
-            }
+            let of = |bytes: &[u8]| -> Vec<u8> {
+                let bytes = bytes.iter().skip(usize::try_from(piece.offset).unwrap());
+                let length = usize::try_from(piece.bytes).unwrap();
+                bytes.take(length).copied().collect()
+            };
+            all.extend(match (piece.is_data, piece.in_head) {
+                (true, _) => vec![0; usize::try_from(piece.bytes).unwrap()],
+                (false, true) => of(&loadable.head),
+                (false, false) => of(source.bytes()),
+            });
         }
         all
     }
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(again.tensors(), listing.tensors());
         let sizes = |checkpoint: &Checkpoint| -> Vec<u64> {
             let storages = checkpoint.storages().iter();
-            storages.map(|storage| storage.bytes()).collect()
+            storages.map(crate::checkpoint::Storage::bytes).collect()
         };
         assert_eq!(sizes(&again), sizes(&listing));
     }

@@ -31,14 +31,21 @@ pub(crate) fn split() -> io::Result<Split> {
     let answers = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let nothing = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
-    match ffi::fork()?.and_then(Pid::from_raw) {
-        Some(copy) => Ok(Split::Original(Copy(copy))),
-        None => {
-            #[cfg(target_os = "linux")]
-            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            Ok(Split::Copy(answers))
+    #[cfg(target_os = "linux")]
+    let original = rustix::process::getpid();
+    if let Some(copy) = ffi::fork()?.and_then(Pid::from_raw) {
+        return Ok(Split::Original(Copy(copy)));
+    }
+    // The copy ends with the original; where that has ended already there is nobody to work for.
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        let asked = set_parent_process_death_signal(Some(Signal::KILL));
+        if asked.is_err() || getppid() != Some(original) {
+            std::process::exit(1);
         }
     }
+    Ok(Split::Copy(answers))
 }
 
 /// Takes stdout away from everything else in the process and hands it out: what libtorch or its libraries print goes to

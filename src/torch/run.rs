@@ -68,14 +68,14 @@ fn serve(output: &mut Stdout, copy: &mut Option<process::Copy>) -> Result<Messag
     };
     let target = open_target(&request.task);
     if let Some(task) = request.copy.take() {
-        // Where it cannot be made nobody answers for it, and the front asks another engine.
         match process::split() {
             Ok(process::Split::Original(made)) => *copy = Some(made),
             Ok(process::Split::Copy(answers)) => {
                 *output = Output::new(answers);
                 request.task = task;
             }
-            Err(error) => eprintln!("the engine could not be copied: {error}"),
+            // Nobody answers for it then, and the front asks another engine.
+            Err(_) => {}
         }
     }
     // Before this process is confined, and before it uses the card.

@@ -1,5 +1,13 @@
 //! What needs the engine: runs in libtorch, on the CPU and on the simulated CUDA device.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
+)]
+
 #[path = "../archive/mod.rs"]
 mod archive;
 #[macro_use]

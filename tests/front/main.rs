@@ -1,6 +1,14 @@
 //! What holds without libtorch: the reader, the memory model, reports and the command line, with an engine that only
 //! repeats what was recorded where one is needed. One program, since each links the whole library.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
+)]
+
 #[path = "../allocator/mod.rs"]
 mod allocator;
 #[path = "../archive/mod.rs"]

@@ -86,11 +86,10 @@ impl Made<'_> {
             };
         }
         match self.attention {
-            Some(Part::Forward) => return Change::Drop,
             Some(Part::Probabilities) if self.training => {
                 return Change::Resize(logsumexp_bytes(sig));
             }
-            Some(Part::Probabilities) => return Change::Drop,
+            Some(Part::Forward | Part::Probabilities) => return Change::Drop,
             Some(Part::Backward) if is_scores(sig) => return Change::Drop,
             Some(Part::Output | Part::Backward) | None => {}
         }
