@@ -42,7 +42,7 @@ pub(crate) fn split() -> io::Result<Split> {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};
         let asked = set_parent_process_death_signal(Some(Signal::KILL));
         if asked.is_err() || getppid() != Some(original) {
-            std::process::exit(1);
+            ffi::leave(1);
         }
     }
     Ok(Split::Copy(answers))
