@@ -11,7 +11,7 @@ use super::probe::{Probe, Prober};
 use super::program::{self, Batches};
 use super::{Context, Exit, Failure, estimates, run, simulated};
 use crate::checkpoint::Checkpoint;
-use crate::cli::{BatchArgument, Fit, ReplayFormat};
+use crate::cli::{BatchArgument, Fit, GpuPlan, ReplayFormat};
 use crate::engine::protocol::{Inputs, RunRequest};
 use crate::estimate::fit::{MAX_BATCH, Scaling};
 use crate::format::{self, ReadOptions};
@@ -24,6 +24,14 @@ const MAX_RUNS: usize = 40;
 
 /// Finds the largest batch and reports it.
 pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
+    // Memory that the context takes is none that a batch can have.
+    let options = &Fit {
+        gpu: GpuPlan {
+            profile: options.gpu.profile.with_some_context(),
+            ..options.gpu.clone()
+        },
+        ..options.clone()
+    };
     if !options.inputs.iter().any(BatchArgument::has_batch) {
         return Err(
             Failure::input("no input has the dimension `B`, the batch to find".to_owned())

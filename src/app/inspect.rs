@@ -152,7 +152,7 @@ fn look<'a>(
     match simulated::run_both(path, &looked.checkpoint, plan, inspect, context) {
         Ok(outcome) => {
             if let Some(ran) = &outcome.ran {
-                let differences = run::compare_listing(&looked.checkpoint, ran);
+                let differences = run::compare_listing(&looked.checkpoint, ran, plan.cast);
                 looked.checkpoint.add_findings(differences);
             }
             looked.checkpoint.add_findings(outcome.no_estimate);
@@ -186,7 +186,10 @@ fn without_inputs(option: &str, path: &Path) -> Failure {
 /// Whether an option asks for the run of a file with inputs of its own.
 fn asked_for(plan: &RunPlan, inspect: &Inspect) -> bool {
     let gpu = inspect.gpu.as_ref();
+    let limits = inspect.limits;
     inspect.needs_run.is_some()
+        || limits.timeout.is_some()
+        || limits.memory_bytes.is_some()
         || plan.mode != Mode::Inference
         || plan.device != Device::Cpu
         || plan.method != "forward"

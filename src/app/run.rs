@@ -272,7 +272,12 @@ pub(super) fn signature(
 }
 
 /// Differences between our listing and libtorch's own list of the loaded module.
-pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding> {
+/// Weights that the run has cast have its dtype there.
+pub(super) fn compare_listing(
+    checkpoint: &Checkpoint,
+    ran: &Ran,
+    cast: Option<DType>,
+) -> Vec<Finding> {
     let Some(theirs) = &ran.answer.done.module_tensors else {
         return Vec::new();
     };
@@ -300,10 +305,11 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
                     ModuleTensorRole::Parameter => Role::Parameter,
                     ModuleTensorRole::Buffer => Role::Buffer,
                 };
+                let (dtype, bytes) = when_cast(own, cast);
                 let same = role_when_run(own) == role
-                    && own.dtype().map(DType::name) == Some(tensor.dtype.as_str())
+                    && dtype.map(DType::name) == Some(tensor.dtype.as_str())
                     && own.shape() == Some(tensor.shape.as_slice())
-                    && own.bytes() == tensor.bytes;
+                    && bytes == tensor.bytes;
                 (!same).then(|| {
                     format!(
                         "libtorch has {}, the file's listing has a {} of {:?} {:?} with {} bytes",
@@ -326,6 +332,16 @@ pub(super) fn compare_listing(checkpoint: &Checkpoint, ran: &Ran) -> Vec<Finding
         ));
     }
     findings
+}
+
+/// Dtype and bytes of a tensor once floating ones are cast, as `Module.to(dtype)` does.
+fn when_cast(tensor: &Tensor, cast: Option<DType>) -> (Option<DType>, u64) {
+    let dtype = tensor.dtype();
+    let floating = |dtype: DType| dtype.is_floating_point() || dtype.is_complex();
+    match cast.filter(|_| dtype.is_some_and(floating)) {
+        None => (dtype, tensor.bytes()),
+        Some(cast) => (Some(cast), tensor.numel().saturating_mul(cast.item_bytes())),
+    }
 }
 
 fn describe(tensor: &ModuleTensor) -> String {

@@ -6,11 +6,11 @@
 //! | not known | margin | source |
 //! |---|---|---|
 //! | cuDNN's convolution workspaces, where no calibration has them | so much that 17.4 % of the figure are margin | the largest under-estimate of reserved memory among 16 convolution nets measured in training on an RTX 3060 |
-//! | the CUDA context of a card that nobody has published | the largest one published | [`PROFILES`] |
+//! | the CUDA context of a card that nobody has published | the largest one published | [`super::PROFILES`] |
 
 use serde::Serialize;
 
-use super::{Estimate, PROFILES, Question};
+use super::{Estimate, Profile, Question};
 use crate::trace::Trace;
 
 /// The largest under-estimate measured, in thousandths of what the card reserved.
@@ -68,10 +68,7 @@ impl Estimate {
         let unknown_context = question
             .profile
             .is_some_and(|profile| profile.context_bytes.is_none());
-        let largest = PROFILES
-            .iter()
-            .filter_map(|profile| profile.context_bytes)
-            .max();
+        let largest = Profile::largest_context();
         let margin = SafeMargin {
             expected_reserved_bytes: expected,
             address_order_bytes: high.saturating_sub(expected),

@@ -193,6 +193,29 @@ impl Profile {
         }
     }
 
+    /// The card with a context in any case, for an answer that must hold: the largest one published where nobody has
+    /// published this card's.
+    #[must_use]
+    pub fn with_some_context(&self) -> Profile {
+        if self.context_bytes.is_some() {
+            return self.clone();
+        }
+        Profile {
+            context_bytes: Profile::largest_context(),
+            context_source: "not published for this card; taken to be as large as the largest that is published",
+            ..self.clone()
+        }
+    }
+
+    /// The largest context of any card that one is known of.
+    #[must_use]
+    pub fn largest_context() -> Option<u64> {
+        PROFILES
+            .iter()
+            .filter_map(|profile| profile.context_bytes)
+            .max()
+    }
+
     /// The card of that name; case does not matter.
     pub fn find(name: &str) -> Result<&'static Profile, UnknownProfile> {
         PROFILES
@@ -220,6 +243,15 @@ mod tests {
         }
         let error = Profile::find("rtx-9999").unwrap_err();
         assert!(error.to_string().contains("rtx-4090"));
+    }
+
+    #[test]
+    fn a_card_without_a_context_gets_the_largest() {
+        let known = Profile::find("t4").unwrap();
+        assert_eq!(&known.with_some_context(), known);
+        let unknown = Profile::find("rtx-4060").unwrap();
+        assert_eq!(unknown.context_bytes, None);
+        assert_eq!(unknown.with_some_context().context_bytes, Some(640 * MIB));
     }
 
     #[test]

@@ -74,9 +74,17 @@ fn parameter_bytes(checkpoint: &Checkpoint) -> u64 {
         .filter(|tensor| dims(tensor) >= 2)
         .map(|tensor| owner(tensor.name()))
         .collect();
+    // One that has two names is one parameter.
+    let mut seen = std::collections::HashSet::new();
     parameters
         .iter()
         .filter(|tensor| dims(tensor) >= 2 || !matrices.contains(owner(tensor.name())))
+        .filter(|tensor| {
+            let storage = tensor.storage().map(|storage| storage.index());
+            storage.is_none_or(|storage| {
+                seen.insert((storage, tensor.storage_offset(), tensor.shape()))
+            })
+        })
         .map(|tensor| tensor.bytes())
         .sum()
 }

@@ -256,16 +256,27 @@ fn eager_text(estimate: &Estimate, units: Units) -> Option<(String, Look)> {
     } else {
         ""
     };
+    let reason = if eager.peak_allocated_bytes > estimate.peak_allocated_bytes {
+        "an eager module's variables keep values beyond their last use"
+    } else {
+        "the same module run by Python"
+    };
     let mut text = format!(
-        "{} allocated, {} reserved{unlimited}: an eager module's variables keep values beyond their last use",
+        "{} allocated, {} reserved{unlimited}: {reason}",
         figure(eager.peak_allocated_bytes),
         figure(eager.peak_reserved_bytes)
     );
-    let fits_less = estimate.fits == Some(true) && eager.fits == Some(false);
+    let fits_less = fits_as_torchscript_only(estimate);
     if fits_less {
         text.push_str("; so it does not fit");
     }
     Some((text, if fits_less { Look::Bad } else { Look::Plain }))
+}
+
+/// Whether it fits as it was run, and not as an eager module.
+fn fits_as_torchscript_only(estimate: &Estimate) -> bool {
+    let eager = estimate.eager.as_ref().and_then(|eager| eager.fits);
+    estimate.fits == Some(true) && eager == Some(false)
 }
 
 fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {
@@ -275,11 +286,31 @@ fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {
             "unknown: this alone fits into {total}, the activations are unknown"
         ));
     }
-    match (estimate.fits?, estimate.margin_bytes) {
-        (true, Some(margin)) => Some(format!("yes, into {total}: {} left", units.bytes(margin))),
-        (true, None) => Some(format!("yes, into {total}")),
-        (false, _) => Some(format!("no, not into {total}")),
-    }
+    let Some(margin) = estimate
+        .margin_bytes
+        .filter(|_| estimate.fits == Some(true))
+    else {
+        return Some(match estimate.fits? {
+            true => format!("yes, into {total}"),
+            false => format!("no, not into {total}"),
+        });
+    };
+    let as_what = if fits_as_torchscript_only(estimate) {
+        "as TorchScript only"
+    } else {
+        "yes"
+    };
+    let margin = units.bytes(margin);
+    let context_counts = estimate.context_bytes.is_some()
+        || estimate
+            .safe_margin
+            .is_some_and(|safe| safe.context_bytes.is_some());
+    let left = if context_counts {
+        "left"
+    } else {
+        "left, less the card's CUDA context, which is not known"
+    };
+    Some(format!("{as_what}, into {total}: {margin} {left}"))
 }
 
 fn where_text(peak: &AtPeak) -> String {

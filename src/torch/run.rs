@@ -412,6 +412,10 @@ fn load_phase(
         weights::load(&module, &module.tensors()?, path, target.place.computes)?;
     }
     let cast = run.cast.as_deref().map(scalar_type).transpose()?;
+    if cast.is_some() && !target.on_cuda() {
+        // What they were cast from is there beside them for a while.
+        label_tensors(session, &module.tensors()?)?;
+    }
     let moved = if target.on_cuda() || cast.is_some() {
         module.to(
             target.torch_name(),
@@ -423,7 +427,15 @@ fn load_phase(
     };
     // Also where memory ran out on the way: what had arrived by then is what held it.
     let tensors = module.tensors()?;
-    for one in &tensors {
+    label_tensors(session, &tensors)?;
+    label_constants(session, &module, &tensors)?;
+    moved?;
+    Ok((module, tensors))
+}
+
+/// Says which memory is the module's parameters and buffers.
+fn label_tensors(session: &mut Session<'_>, tensors: &[NamedTensor]) -> Result<(), Failure> {
+    for one in tensors {
         let category = if one.is_buffer {
             Category::Buffers
         } else {
@@ -431,9 +443,7 @@ fn load_phase(
         };
         session.label(&one.tensor, category, &one.name)?;
     }
-    label_constants(session, &module, &tensors)?;
-    moved?;
-    Ok((module, tensors))
+    Ok(())
 }
 
 /// Loads the module on the CPU, from where `load_phase` moves it as `.to(device)` does; where it has constants, which
