@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::probe::{Probe, Prober};
 use super::program::{self, Batches};
-use super::{Context, Exit, Failure, estimates, run, simulated};
+use super::{Context, Exit, Failure, estimates, run, simulated, table_for};
 use crate::checkpoint::Checkpoint;
 use crate::cli::{BatchArgument, Fit, GpuPlan, ReplayFormat};
 use crate::engine::protocol::{Inputs, RunRequest};
@@ -64,8 +64,9 @@ pub(super) fn fit(options: &Fit, context: &Context) -> Result<Exit, Failure> {
         found.tried.len(),
         started.elapsed().as_secs_f64()
     ));
+    let shown = table_for(&options.target, context.ui);
     options.target.write(|out| match options.format {
-        ReplayFormat::Table => table(&found, options.units, out),
+        ReplayFormat::Table => table(&found, &shown, options.units, out),
         ReplayFormat::Json => {
             serde_json::to_writer_pretty(&mut *out, &found)?;
             writeln!(out)

@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{Context, Exit, Failure, estimates, replay, run, save, simulated};
+use super::{Context, Exit, Failure, estimates, replay, run, save, simulated, table_for};
 use crate::cli::{BasisArg, GpuPlan, ReplayFormat, Validate};
 use crate::engine::protocol::{Device, Progress, RunRequest};
 use crate::engine::stand_ins;
@@ -43,8 +43,9 @@ pub(super) fn validate(options: &Validate, context: &Context) -> Result<Exit, Fa
         options.tolerance.text.clone(),
         found,
     );
+    let shown = table_for(&options.target, context.ui);
     options.target.write(|out| match options.format {
-        ReplayFormat::Table => report.table(options.units, out),
+        ReplayFormat::Table => report.table(&shown, options.units, out),
         ReplayFormat::Json => report.json(out),
     })?;
     Ok(if right { Exit::OK } else { Exit::NO })

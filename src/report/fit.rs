@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::Tool;
+use super::table::{Table, fact};
 use crate::estimate::Basis;
 use crate::text::escape;
 use crate::units::Units;
@@ -56,7 +57,12 @@ pub struct FitReport {
 }
 
 /// Writes a search for people.
-pub fn table(report: &FitReport, units: Units, out: &mut dyn Write) -> io::Result<()> {
+pub fn table(
+    report: &FitReport,
+    table: &Table,
+    units: Units,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let memory = units.bytes(report.memory_bytes);
     writeln!(
         out,
@@ -65,7 +71,7 @@ pub fn table(report: &FitReport, units: Units, out: &mut dyn Write) -> io::Resul
         report.profile
     )?;
     writeln!(out)?;
-    let mut line = |name: &str, text: &str| writeln!(out, "{name:<12}{text}");
+    let mut line = |name: &str, text: &str| fact(name, 12, text, table.width, out);
     line("Batch", &batch_text(report))?;
     if let Some(context) = report.context_bytes {
         let left = units.bytes(report.memory_bytes.saturating_sub(context));

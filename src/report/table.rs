@@ -571,6 +571,22 @@ fn security_text(report: &ExactReport<'_>) -> String {
     text
 }
 
+/// `Name      text`, with the text in a column of its own that begins at `indent`, wrapped to `width`.
+pub(super) fn fact(
+    name: &str,
+    indent: usize,
+    text: &str,
+    width: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let lines = wrap(text, width.saturating_sub(indent));
+    for (index, line) in lines.iter().enumerate() {
+        let name = if index == 0 { name } else { "" };
+        writeln!(out, "{name:<indent$}{line}")?;
+    }
+    Ok(())
+}
+
 /// Lines of at most `room` columns, broken at blanks; a longer word stands alone.
 pub(super) fn wrap(text: &str, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();

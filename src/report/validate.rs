@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::grid::{Grid, numbers, phase_text, words};
+use super::table::{Table, fact};
 use super::text_table::{self, Cell, Fit, Look};
 use super::{SCHEMA_VERSION, Tool, an_item_a_line};
 use crate::text::escape;
@@ -38,8 +39,8 @@ pub struct ValidationReport {
 /// Differences that the text shows.
 const DIFFERENCES: usize = 8;
 
-/// Columns of the text's tables.
-const WIDTH: usize = 100;
+/// Where the text of a line below the tables begins.
+const INDENT: usize = 10;
 
 impl ValidationReport {
     /// A report on `file`, as the user named it.
@@ -68,52 +69,49 @@ impl ValidationReport {
     }
 
     /// Writes it for people.
-    pub fn table(&self, units: Units, out: &mut dyn Write) -> io::Result<()> {
+    pub fn table(&self, table: &Table, units: Units, out: &mut dyn Write) -> io::Result<()> {
         let by = &self.measured_by;
         let file = escape(&self.file);
         writeln!(out, "{file}  the estimate beside {}", measured_text(by))?;
         writeln!(out)?;
         let found = &self.found;
-        show(&comparison(&found.comparison, units), out)?;
+        let width = table.width;
+        show(&comparison(&found.comparison, units), width, out)?;
         let explained = terms(found, units);
         if !explained.rows.is_empty() {
             writeln!(out)?;
-            show(&explained, out)?;
+            show(&explained, width, out)?;
         }
         if !found.differences.is_empty() {
             writeln!(out)?;
-            show(&differences(&found.differences, units), out)?;
+            show(&differences(&found.differences, units), width, out)?;
         }
         writeln!(out)?;
-        self.foot(out)
+        self.foot(width, out)
     }
 
     /// What the tables do not say, and the verdict.
-    fn foot(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn foot(&self, width: usize, out: &mut dyn Write) -> io::Result<()> {
         let found = &self.found;
         if let Some(parted) = &found.first_op_difference {
             let name = |op: &Option<String>| op.as_deref().map_or("the end".to_owned(), escape);
-            writeln!(
-                out,
-                "{:<9} after {} operators: {} in the estimate, {} in the measurement",
-                "Parts",
+            let text = format!(
+                "after {} operators: {} in the estimate, {} in the measurement",
                 parted.index,
                 name(&parted.estimated),
                 name(&parted.measured)
-            )?;
+            );
+            fact("Parts", INDENT, &text, width, out)?;
         }
         let basis = match self.basis {
             "cuda-sim" => "libtorch's CUDA code on the simulated device",
             "cpu-trace" => "the CPU's run through the memory model",
             _ => "the run's tensors by their shapes alone",
         };
-        writeln!(out, "{:<9} {basis}", "Estimate")?;
+        fact("Estimate", INDENT, basis, width, out)?;
         if found.explained.iter().any(|term| term.bytes.is_none()) {
-            writeln!(
-                out,
-                "{:<9} the CUDA context and other memory outside the allocator",
-                "Unknown"
-            )?;
+            let text = "the CUDA context and other memory outside the allocator";
+            fact("Unknown", INDENT, text, width, out)?;
         }
         let (verdict, tolerance) = (found.verdict, self.tolerance.trim_start_matches('+'));
         let text = match verdict {
@@ -130,7 +128,7 @@ impl ValidationReport {
                 )
             }
         };
-        writeln!(out, "{:<9} {text}", "Verdict")
+        fact("Verdict", INDENT, &text, width, out)
     }
 }
 
@@ -141,8 +139,8 @@ fn measured_text(by: &MeasuredBy) -> String {
     }
 }
 
-fn show(grid: &Grid, out: &mut dyn Write) -> io::Result<()> {
-    text_table::write(&grid.columns, &grid.rows, WIDTH, false, out)?;
+fn show(grid: &Grid, width: usize, out: &mut dyn Write) -> io::Result<()> {
+    text_table::write(&grid.columns, &grid.rows, width, false, out)?;
     for note in &grid.notes {
         writeln!(out, "{note}")?;
     }
@@ -197,7 +195,7 @@ fn comparison(all: &[Compared], units: Units) -> Grid {
             words("Number", Fit::Keep),
             numbers("Estimated", Fit::Keep),
             numbers("Measured", Fit::Keep),
-            numbers("Difference", Fit::Keep),
+            numbers("Difference", Fit::Drop(0)),
             numbers("Ratio", Fit::Keep),
             words("Within", Fit::Keep),
         ],
@@ -257,7 +255,7 @@ fn differences(all: &[Difference], units: Units) -> Grid {
             numbers("Measured", Fit::Keep),
         ],
         notes: (more > 0)
-            .then(|| format!("... and {more} more; `--format json` has all"))
+            .then(|| format!("… and {more} more; `--format json` has all"))
             .into_iter()
             .collect(),
     }
