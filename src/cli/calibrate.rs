@@ -13,8 +13,8 @@ use crate::ui::Target;
 #[derive(Debug, Args)]
 #[command(
     mut_arg("device", |device| device.default_value("cuda")),
-    override_usage = "inspect calibrate [-o <FILE>] [--add]\n       \
-                      inspect calibrate <FILE>... --input <SPEC>... [--train] [-o <FILE>] [--add]",
+    override_usage = "inspect calibrate [OPTIONS]\n       \
+                      inspect calibrate <FILE>... --input <SPEC>... [--train] [OPTIONS]",
     group = clap::ArgGroup::new("any_input").args(["inputs", "inputs_file"]).multiple(true)
 )]
 pub(super) struct CalibrateArgs {

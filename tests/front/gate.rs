@@ -502,6 +502,7 @@ fn the_manual_covers_every_command() {
         .collect();
     names.sort();
     let expected = [
+        "calibrate",
         "check",
         "completions",
         "diff",
