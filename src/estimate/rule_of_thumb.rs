@@ -13,7 +13,7 @@
 
 use serde::Serialize;
 
-use crate::checkpoint::{Checkpoint, Role, Tensor};
+use crate::checkpoint::{Checkpoint, Role, StorageId, Tensor};
 use crate::tensor::DType;
 use crate::trace::{Arg, Event, TensorRef, Trace};
 
@@ -80,7 +80,7 @@ fn parameter_bytes(checkpoint: &Checkpoint) -> u64 {
         .iter()
         .filter(|tensor| dims(tensor) >= 2 || !matrices.contains(owner(tensor.name())))
         .filter(|tensor| {
-            let storage = tensor.storage().map(|storage| storage.index());
+            let storage = tensor.storage().map(StorageId::index);
             storage.is_none_or(|storage| {
                 seen.insert((storage, tensor.storage_offset(), tensor.shape()))
             })

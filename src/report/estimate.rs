@@ -290,10 +290,8 @@ fn fits_text(estimate: &Estimate, units: Units) -> Option<String> {
         .margin_bytes
         .filter(|_| estimate.fits == Some(true))
     else {
-        return Some(match estimate.fits? {
-            true => format!("yes, into {total}"),
-            false => format!("no, not into {total}"),
-        });
+        let answer = if estimate.fits? { "yes," } else { "no, not" };
+        return Some(format!("{answer} into {total}"));
     };
     let as_what = if fits_as_torchscript_only(estimate) {
         "as TorchScript only"
