@@ -108,7 +108,9 @@ impl RunOptions {
     /// The files that it reads besides the checkpoint.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let files = self.inputs.iter().chain(&self.weights);
-        files.chain(&self.calibration).map(Path::new)
+        // A file that describes a card may be named where a card is, too.
+        let profile = self.profile.iter().filter(|name| name.contains(['.', '/']));
+        files.chain(&self.calibration).chain(profile).map(Path::new)
     }
 
     /// The first of its files that is not relative: it means nothing on another machine.

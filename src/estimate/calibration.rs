@@ -186,9 +186,12 @@ impl Calibration {
                 .contains(&library.library.as_str())
         });
         let context_bytes = common.filter_map(context).max();
+        // The name reaches terminals and the engine's environment.
+        let shown = self.card.name.chars().filter(|sign| !sign.is_control());
+        let name: String = shown.take(100).collect();
         Profile {
-            name: self.card.name.clone().into(),
-            title: self.card.name.clone().into(),
+            name: name.clone().into(),
+            title: name.into(),
             compute_capability: self.card.compute_capability,
             multiprocessor_count: self.card.multiprocessors,
             total_bytes: self.card.total_bytes,
