@@ -5,15 +5,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use super::{Context, Exit, Failure, limited_options, run, simulated};
+use super::simulated::{self, SimulatedRun};
+use super::{Context, Exit, Failure, limited_options, run};
 use crate::cli::{Calibrate, GpuPlan};
-use crate::engine::protocol::{Device, PROTOCOL, Progress, Request, RunRequest, Task};
+use crate::engine::protocol::{Device, PROTOCOL, Request, RunRequest, Task};
 use crate::engine::stand_ins::StandIns;
-use crate::engine::{Answer, EngineError, Observer, ask, nvidia_driver};
+use crate::engine::{Answer, ask, nvidia_driver};
 use crate::estimate::{Calibration, SegmentOrder};
+use crate::report::an_item_a_line;
 use crate::text::escape;
 use crate::trace::{ConvolutionRun, TraceReader};
-use crate::ui::{self, Stages as _, Target};
+use crate::ui::Target;
 use crate::units::{Units, count};
 
 /// Reads the calibration that a plan names, where it names one.
@@ -70,10 +72,7 @@ pub(super) fn calibrate(options: &Calibrate, context: &Context) -> Result<Exit, 
         }
         found.add(before.convolutions);
     }
-    let text = found
-        .text()
-        .map_err(|error| Failure::new(Exit::ENGINE, error))?;
-    options.target.write(|out| out.write_all(text.as_bytes()))?;
+    options.target.write(|out| an_item_a_line(&found, out))?;
     for line in summary(&found).lines() {
         context.ui.info(line);
     }
@@ -101,23 +100,6 @@ struct Measuring<'a> {
     interrupted: &'a AtomicBool,
 }
 
-/// Reads the trace for its form alone.
-struct Silent {
-    reader: TraceReader,
-    progress: ui::Progress,
-}
-
-impl Observer for Silent {
-    fn progress(&mut self, progress: &Progress) {
-        self.progress
-            .stage(&progress.stage, progress.done, progress.total);
-    }
-
-    fn trace_line(&mut self, line: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.reader.line(line).map_err(Into::into)
-    }
-}
-
 impl Measuring<'_> {
     /// The card, then one model after the other; and the models with convolutions that cuDNN did not run.
     fn all<'b>(&self, requests: &'b [RunRequest]) -> Result<(Calibration, Vec<&'b Path>), Failure> {
@@ -133,13 +115,7 @@ impl Measuring<'_> {
         let mut missed = Vec::new();
         for request in requests {
             let (answer, reader) = self.ask(Task::Run(Box::new(request.clone())))?;
-            let trace = reader.finish().map_err(|error| {
-                let error = anyhow::Error::new(error);
-                Failure::new(
-                    Exit::ENGINE,
-                    error.context("the engine's trace is not complete"),
-                )
-            })?;
+            let trace = reader.finish().map_err(run::unfinished)?;
             let ran = answer.done.convolutions.unwrap_or_default();
             let has_some = trace.texts.iter().any(|text| text == "aten::convolution");
             if ran.is_empty() && has_some {
@@ -153,43 +129,41 @@ impl Measuring<'_> {
 
     /// One task on the GPU, or on the simulated device.
     fn ask(&self, task: Task) -> Result<(Answer, TraceReader), Failure> {
-        let device = self.options.run.device;
-        let failed = |error: EngineError| match device {
-            Device::CudaSim => Failure::from(error),
-            device => Failure::from(error.on_device(device, nvidia_driver())),
-        };
-        let opened = if device == Device::CudaSim {
+        let (device, limits) = (self.options.run.device, self.options.limits);
+        let simulated = device == Device::CudaSim;
+        let opened = if simulated {
             StandIns::recorder().and_then(|recorder| Ok(recorder.and(StandIns::open()?)))
         } else {
             StandIns::recorder()
         };
         let preloaded =
             opened.map_err(|error| Failure::new(Exit::ENGINE, anyhow::Error::new(error)))?;
-        let mut options = limited_options(self.options.limits, 0);
-        options.preload = preloaded.preload();
-        options.show_gpu(device);
-        let mut task = task;
-        if device == Device::CudaSim {
-            let profile = &self.options.gpu.profile;
-            options.env = simulated::card_env(profile, profile.total_bytes);
-            options.env.extend(simulated::planted_workspace());
-            if let (Task::Run(run), Some(measured)) = (&mut task, &profile.measured) {
-                run.convolutions.clone_from(&measured.convolutions);
-            }
-        }
-        let mut observer = Silent {
-            reader: TraceReader::new(),
-            progress: self.context.ui.progress(),
+        let (task, mut options) = if simulated {
+            let gpu = &self.options.gpu;
+            let mut card = SimulatedRun::new(gpu, limits, gpu.profile.total_bytes);
+            card.env.extend(simulated::planted_workspace());
+            let task = match task {
+                Task::Run(run) => card.task(&run),
+                task => task,
+            };
+            let options = card.options(&task);
+            (task, options)
+        } else {
+            let mut options = limited_options(limits, 0);
+            options.show_gpu(device);
+            (task, options)
         };
-        observer.progress.stage("starting the engine", 0, None);
+        options.preload = preloaded.preload();
         let request = Request {
             protocol: PROTOCOL,
             task,
-            threads: self.options.limits.threads,
+            threads: limits.threads,
             copy: None,
         };
-        let answer = ask(&request, &options, &mut observer, self.interrupted).map_err(failed)?;
-        Ok((answer, observer.reader))
+        let mut collector = run::Collector::new(self.context);
+        let answer = ask(&request, &options, &mut collector, self.interrupted)
+            .map_err(|error| error.on_device(device, nvidia_driver()))?;
+        Ok((answer, collector.reader))
     }
 }
 

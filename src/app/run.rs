@@ -31,9 +31,21 @@ pub(super) struct Ran {
 }
 
 /// Sends trace lines to their reader and progress to the terminal.
-struct Collector {
-    reader: TraceReader,
+pub(super) struct Collector {
+    pub(super) reader: TraceReader,
     progress: ui::Progress,
+}
+
+impl Collector {
+    /// For an engine that is about to start.
+    pub(super) fn new(context: &Context) -> Self {
+        let mut progress = context.ui.progress();
+        progress.stage("starting the engine", 0, None);
+        Collector {
+            reader: TraceReader::new(),
+            progress,
+        }
+    }
 }
 
 impl Observer for Collector {
@@ -128,11 +140,7 @@ pub(super) fn run_with(
         threads: limits.threads,
         copy: None,
     };
-    let mut collector = Collector {
-        reader: TraceReader::new(),
-        progress: context.ui.progress(),
-    };
-    collector.progress.stage("starting the engine", 0, None);
+    let mut collector = Collector::new(context);
     let answer = ask(&request, &options, &mut collector, interrupted)
         .map_err(|error| error.on_device(device, nvidia_driver()))?;
     let trace = collector.reader.finish().map_err(unfinished)?;
@@ -146,7 +154,7 @@ pub(super) fn run_with(
     Ok(ran)
 }
 
-fn unfinished(error: TraceError) -> Failure {
+pub(super) fn unfinished(error: TraceError) -> Failure {
     let error = anyhow::Error::new(error).context("the engine's trace is not complete");
     Failure::new(Exit::ENGINE, error)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 pub(super) use device::{
-    Pair, Simulated, SimulatedRun, UNLIMITED_BYTES, card_env, planted_workspace, run_on, run_with,
+    Pair, Simulated, SimulatedRun, UNLIMITED_BYTES, planted_workspace, run_on, run_with,
 };
 
 use super::run::{self, Ran};

@@ -21,7 +21,7 @@ pub use baseline::{
 pub use budget::{Budget, BudgetError, read as read_budgets};
 pub use findings::{CODES, CheckedFinding, Deny, UnknownCode, all as all_findings, all_known};
 pub use limit::{Bound, Limit, LimitError, Tolerance};
-pub use options::RunOptions;
+pub use options::{RunOptions, is_calibration};
 pub use why::Why;
 
 use crate::diff::metrics::{self, Metric, Needs, Unit};

@@ -108,8 +108,7 @@ impl RunOptions {
     /// The files that it reads besides the checkpoint.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let files = self.inputs.iter().chain(&self.weights);
-        // A file that describes a card may be named where a card is, too.
-        let profile = self.profile.iter().filter(|name| name.contains(['.', '/']));
+        let profile = self.profile.iter().filter(|card| is_calibration(card));
         files.chain(&self.calibration).chain(profile).map(Path::new)
     }
 
@@ -172,9 +171,32 @@ impl RunOptions {
     }
 }
 
+/// Whether what `--profile` names is a file and not a card: it has a folder, or `.json` at its end.
+#[must_use]
+pub fn is_calibration(profile: &str) -> bool {
+    let is_json = Path::new(profile)
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    is_json || profile.contains(std::path::MAIN_SEPARATOR)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_calibration_is_read_whatever_names_it() {
+        let files = |profile: &str| {
+            let options = RunOptions {
+                profile: Some(profile.to_owned()),
+                ..RunOptions::default()
+            };
+            options.files().map(Path::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(files("gpu.json"), [Path::new("gpu.json")]);
+        assert_eq!(files("cards/gpu"), [Path::new("cards/gpu")]);
+        assert!(files("rtx-4090").is_empty());
+    }
 
     #[test]
     fn only_what_is_not_the_default_is_kept() {

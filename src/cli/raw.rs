@@ -1,7 +1,7 @@
 //! Arguments as typed.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -16,6 +16,7 @@ use super::validate::ValidateArgs;
 use super::values::{
     DurationArg, parse_autocast, parse_cast, parse_device, parse_dtype, parse_memory,
 };
+use crate::check::is_calibration;
 use crate::engine::protocol::{Argument, Device, Lifetimes, Loss, Optimizer, OptimizerImpl};
 use crate::estimate::{Bound, Profile};
 use crate::simulate::AllocConf;
@@ -341,16 +342,11 @@ pub(super) struct SimArgs {
     pub(super) bound: Bound,
 }
 
-/// A name is one that this version knows; a file has a folder or `.json` in its name.
+/// A name is one that this version knows.
 pub(super) fn parse_profile(text: &str) -> Result<ProfileArg, String> {
-    let is_json = Path::new(text)
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     match Profile::find(text) {
         Ok(profile) => Ok(ProfileArg::Known(profile)),
-        Err(_) if is_json || text.contains(std::path::MAIN_SEPARATOR) => {
-            Ok(ProfileArg::File(text.into()))
-        }
+        Err(_) if is_calibration(text) => Ok(ProfileArg::File(text.into())),
         Err(error) => Err(format!(
             "{error}; or the file of a calibration, with `.json` at its end"
         )),

@@ -232,19 +232,21 @@ impl Question<'_> {
 const UNKNOWN_WORKSPACE: &str = "convolution workspace ";
 
 impl Question<'_> {
+    /// The card, where it was measured.
+    fn measured(&self) -> Option<&Calibration> {
+        self.profile?.measured.as_deref()
+    }
+
     /// Whether it is known where the card's driver puts new segments; the run was made in that order.
     fn order_is_measured(&self) -> bool {
-        let measured = self.profile.and_then(|profile| profile.measured.as_ref());
-        measured.is_some_and(|measured| measured.segment_order.is_some())
+        self.measured()
+            .is_some_and(|measured| measured.segment_order.is_some())
     }
 
     /// Whether the run had cuDNN's workspaces for all of its convolutions.
     fn workspaces_are_measured(&self, basis: Basis) -> bool {
-        let measured = self
-            .profile
-            .is_some_and(|profile| profile.measured.is_some());
         let mut functions = self.not_modelled_functions.iter();
-        measured
+        self.measured().is_some()
             && basis == Basis::CudaSim
             && !functions.any(|function| function.starts_with(UNKNOWN_WORKSPACE))
     }
@@ -252,20 +254,20 @@ impl Question<'_> {
     /// What the figure takes for granted of them.
     fn workspaces_text(&self, basis: Basis) -> String {
         let measured = self.profile.filter(|profile| profile.measured.is_some());
-        let Some(card) = measured.filter(|_| basis == Basis::CudaSim) else {
-            return "cuDNN's convolution workspaces are not included: only cuDNN on a card knows them. In 16 measured \
-                    convolution nets the figure without them was between 17 % under and 9 % over what the card \
-                    reserved"
-                .to_owned();
-        };
-        if self.workspaces_are_measured(basis) {
-            return format!("cuDNN's convolution workspaces: measured on {}", card.title);
+        match measured.filter(|_| basis == Basis::CudaSim) {
+            None => "cuDNN's convolution workspaces are not included: only cuDNN on a card knows them. In 16 measured \
+                     convolution nets the figure without them was between 17 % under and 9 % over what the card \
+                     reserved"
+                .to_owned(),
+            Some(card) if self.workspaces_are_measured(basis) => {
+                format!("cuDNN's convolution workspaces: measured on {}", card.title)
+            }
+            Some(card) => format!(
+                "cuDNN's convolution workspaces: measured on {}, but not for all of these convolutions; the others' are \
+                 not included. `inspect calibrate` with this model, input and mode measures them",
+                card.title
+            ),
         }
-        format!(
-            "cuDNN's convolution workspaces: measured on {}, but not for all of these convolutions; the others' are not \
-             included. `inspect calibrate` with this model, input and mode measures them",
-            card.title
-        )
     }
 }
 

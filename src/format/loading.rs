@@ -1,6 +1,6 @@
 //! The archive that libtorch loads, as pieces of the file, so that what nobody reads is not read.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::detect::{self, Detected};
 use super::error::FormatError;
@@ -95,30 +95,26 @@ const SMALL_BYTES: u64 = 1 << 16;
 /// The archive with its compressed data as if it were not: data that nobody reads need not be unpacked either. None where
 /// there is none.
 fn unpacked(source: &Source, listing: &Checkpoint) -> Option<Loadable> {
-    let deflated: HashSet<u64> = listing
+    // Whether data is compressed, by its place.
+    let data: HashMap<u64, bool> = listing
         .storages()
         .iter()
-        .filter(|storage| storage.bytes() > SMALL_BYTES)
         .filter_map(|storage| match storage.data() {
-            StorageData::Deflated { offset } => Some(offset),
+            StorageData::Deflated { offset } if storage.bytes() > SMALL_BYTES => {
+                Some((offset, true))
+            }
+            StorageData::Raw { offset } => Some((offset, false)),
             _ => None,
         })
         .collect();
-    if deflated.is_empty() {
+    if !data.values().any(|deflated| *deflated) {
         return None;
     }
     let archive = Archive::open(source.bytes()).ok()?;
-    let raw: HashSet<u64> = listing
-        .storages()
-        .iter()
-        .filter_map(|storage| match storage.data() {
-            StorageData::Raw { offset } => Some(offset),
-            _ => None,
-        })
-        .collect();
     let mut zip = Zip::default();
     for member in archive.members() {
-        let as_data = deflated.contains(&member.data_offset) && member.deflated;
+        let place = data.get(&member.data_offset);
+        let as_data = member.deflated && place == Some(&true);
         let record = Record {
             name: member.name,
             deflated: member.deflated && !as_data,
@@ -130,7 +126,7 @@ fn unpacked(source: &Source, listing: &Checkpoint) -> Option<Loadable> {
             },
             bytes: member.bytes,
         };
-        let is_data = as_data || raw.contains(&member.data_offset);
+        let is_data = as_data || place == Some(&false);
         zip.add_piece(record, member.data_offset, is_data);
     }
     Some(zip.finish())

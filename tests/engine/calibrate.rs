@@ -9,37 +9,17 @@
     reason = "a test fails by panic and says why it skips; clippy excuses functions marked #[test], not their helpers"
 )]
 
-use std::fs;
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
+use crate::common::gate::Folder;
 use crate::common::{Said, has_simulated_device, inspect, run_with_engine as run};
 
 const CNN: &str = "fixtures/tiny_cnn.pt";
 const SIZE: [&str; 2] = ["--input", "2x3x16x16"];
 const MIB: u64 = 1 << 20;
 
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> String {
-        let path: PathBuf = self.0.path().join(name);
-        path.display().to_string()
-    }
-
-    fn read(&self, name: &str) -> Value {
-        serde_json::from_str(&fs::read_to_string(self.path(name)).unwrap()).unwrap()
-    }
-
-    fn write(&self, name: &str, value: &Value) -> String {
-        fs::write(self.path(name), value.to_string()).unwrap();
-        self.path(name)
-    }
+fn json(folder: &Folder, name: &str) -> Value {
+    serde_json::from_str(&folder.read(name)).unwrap()
 }
 
 fn calibrated(args: &[&str]) -> Said {
@@ -63,7 +43,7 @@ fn a_card_is_measured_without_a_model() {
     let out = folder.path("gpu.json");
     let said = calibrated(&["--profile", "h100", "-o", &out]);
     assert!(said.stderr.contains("H100"), "{}", said.snapshot());
-    let found = folder.read("gpu.json");
+    let found = json(&folder, "gpu.json");
     assert_eq!(found["card"]["compute_capability"], json!([9, 0]));
     assert_eq!(found["card"]["multiprocessors"], 132);
     assert_eq!(found["card"]["total_bytes"], 81_559 * MIB);
@@ -114,7 +94,7 @@ fn workspaces_are_measured_and_looked_up() {
     );
     let model = ["fixtures/residual.pt", "--input", "1x4x8x8", "--train"];
     calibrated(&[&model[..], &["-o", &plain]].concat());
-    let mut known = folder.read("plain.json");
+    let mut known = json(&folder, "plain.json");
     let runs = known["convolutions"].as_array_mut().unwrap();
     let passes: Vec<String> = runs
         .iter()
@@ -123,17 +103,21 @@ fn workspaces_are_measured_and_looked_up() {
     for pass in ["forward", "backward_data", "backward_filter"] {
         assert!(passes.iter().any(|one| one == pass), "{passes:?}");
     }
+    // A line for each.
+    let text = folder.read("plain.json");
+    let lines = text.lines().filter(|line| line.contains("\"pass\""));
+    assert_eq!(lines.count(), passes.len());
     // Each its own, so that none can be taken for another.
     for (index, run) in runs.iter_mut().enumerate() {
         assert_eq!(run["workspace_bytes"], 0);
         run["workspace_bytes"] = ((index as u64 + 1) * MIB + 512).into();
     }
-    folder.write("planted.json", &known);
+    folder.write("planted.json", &known.to_string());
 
     // A card with those workspaces is measured as it is.
     calibrated(&[&model[..], &["--profile", &planted, "-o", &again]].concat());
     assert_eq!(
-        folder.read("again.json")["convolutions"],
+        json(&folder, "again.json")["convolutions"],
         known["convolutions"]
     );
 
@@ -176,7 +160,7 @@ fn workspaces_are_measured_and_looked_up() {
     // More convolutions join those that are there.
     let more = ["fixtures/residual.pt", "--input", "2x4x8x8", "--train"];
     calibrated(&[&more[..], &["--profile", &planted, "-o", &again, "--add"]].concat());
-    let both = folder.read("again.json")["convolutions"]
+    let both = json(&folder, "again.json")["convolutions"]
         .as_array()
         .unwrap()
         .len();
@@ -236,7 +220,7 @@ fn what_was_calibrated_is_validated() {
 #[test]
 fn what_cannot_be_calibrated_is_said() {
     let folder = Folder::new();
-    let file = folder.write("other.json", &json!({"kind": "recipe"}));
+    let file = folder.write("other.json", r#"{"kind": "recipe"}"#);
     for (args, code, words) in [
         (
             &["calibrate", "--device", "cpu"][..],
@@ -292,7 +276,7 @@ fn what_cannot_be_calibrated_is_said() {
             said.snapshot()
         );
         assert_eq!(
-            folder.read("gpu.json")["card"]["compute_capability"],
+            json(&folder, "gpu.json")["card"]["compute_capability"],
             json!([8, 9])
         );
     }

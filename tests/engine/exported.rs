@@ -1,11 +1,5 @@
 //! Exported programs with a real engine: they run as TorchScript of the same network does, to the byte.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use crate::archive::changed;
 use crate::common::run_with_engine as run;
 use serde_json::Value;

@@ -1,7 +1,5 @@
 //! Real networks through the engine: the figures that everyone can look up.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
-
 use std::process::Command;
 
 use serde_json::Value;

@@ -1,11 +1,5 @@
 //! The CI gate with a real engine: what it runs today and tomorrow is the same to the byte.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use crate::common::{Said, run_with_engine as run};
 
 fn ok(args: &[&str]) -> Said {

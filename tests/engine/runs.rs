@@ -1,7 +1,5 @@
 //! Runs through the real engine: hostile code, odd inputs, weights of every kind, and what every run's report keeps to.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -1,11 +1,5 @@
 //! Folders that several processes saved: `torch.distributed.checkpoint`, real ones and hostile ones.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

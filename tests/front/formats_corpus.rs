@@ -1,11 +1,5 @@
 //! The fuzzers' corpus: every file goes through its target.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests, which clippy does not see as tests"
-)]
-
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

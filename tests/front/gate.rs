@@ -1,12 +1,6 @@
 //! `inspect diff` and `inspect check` as a user and a CI server see them. Runs come from recorded traces, through an
 //! engine that only repeats one.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::path::{Path, PathBuf};
 
 use crate::common::gate::{

@@ -1,12 +1,6 @@
 //! JUnit and SARIF against their schemas: SARIF with types generated from the standard's schema, JUnit with the rules of
 //! the schema that Jenkins publishes, element by element.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::run;

@@ -1,12 +1,6 @@
 //! `inspect check` and `inspect diff` where something is not as it should be: what users and baselines get wrong, and
 //! what nothing limits.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::path::Path;
 
 use crate::common::gate::{

@@ -1,11 +1,6 @@
 //! Hostile and damaged files, written as byte recipes: one for each way of being refused, and for each trick that must
 //! not change what is listed.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests, which clippy does not see as tests"
-)]
-
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};

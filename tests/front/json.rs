@@ -2,11 +2,6 @@
 //! what Python's torch says about the same files.
 
 #![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-#![allow(
     dead_code,
     reason = "keys that no test looks at are named all the same, so that a missing or unknown one is an error"
 )]

@@ -1,7 +1,5 @@
 //! Files of more than 4 GiB, nearly all of it a hole that takes up no room on the disk.
 
-#![allow(clippy::unwrap_used, reason = "a test program")]
-
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 

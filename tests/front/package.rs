@@ -1,11 +1,5 @@
 //! `torch.package` archives: what is in them is listed, and nothing of it runs.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::fs;
 use std::io::{Cursor, Read, Write};
 use std::path::Path;

@@ -2,13 +2,6 @@
 //!
 //! The snapshots belong to others and are not in this repository; without them these tests say so and end.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test program"
-)]
-
 use std::path::{Path, PathBuf};
 
 use inspect_checkpoint::format::snapshot;

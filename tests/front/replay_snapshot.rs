@@ -1,12 +1,5 @@
 //! Snapshots written by us: the same facts when read again, by us, by Python's pickle and by PyTorch's viewer.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test program"
-)]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,7 +1,5 @@
 //! What `inspect replay` prints for a small recording, as text and as JSON.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test program")]
-
 use std::path::Path;
 
 use inspect_checkpoint::format::recording;

@@ -1,7 +1,5 @@
 //! Recorded runs of small models against what Python's torch says about the same models (`*.truth.json`).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panic")]
-
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 

@@ -1,11 +1,5 @@
 //! Checkpoints of several files: shards and their index, files given as one, folders.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! What holds for the allocator model whatever is asked of it, and for replays whatever a file says.
 
-#![allow(clippy::unwrap_used, reason = "a test program")]
-
 use inspect_checkpoint::simulate::recording::{
     Action, DeviceRecording, RecordedSegment, Recording, StackId, TraceEvent,
 };

@@ -1,11 +1,5 @@
 //! `--stats`: what the numbers of every tensor are like, as Python's torch says.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use crate::common::run;
 use serde_json::Value;
 

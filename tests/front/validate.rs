@@ -1,11 +1,5 @@
 //! `inspect validate` without an engine: what is said before anything is run.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test fails by panic"
-)]
-
 use crate::common::run;
 
 const MODEL: [&str; 4] = ["validate", "fixtures/mlp.pt", "--input", "2x16"];

@@ -75,20 +75,8 @@ impl Observer for Collector<'_> {
     }
 }
 
-/// Runs `request` on the simulated device. A model that fits the card's capacity is run once; one that does not is run
-/// again with that capacity, since PyTorch empties its cache and tries again before it gives up.
-pub(in crate::app) fn run(
-    request: &RunRequest,
-    gpu: &GpuPlan,
-    limits: EngineLimits,
-    progress: &mut dyn FnMut(&Progress),
-    interrupted: &AtomicBool,
-) -> Result<Simulated, Failure> {
-    let first = run_with(request, gpu, limits, UNLIMITED_BYTES, progress, interrupted)?;
-    at_capacity(first, request, gpu, limits, progress, interrupted)
-}
-
-/// The run that was made without a limit, or another one within the card's capacity where it does not fit there.
+/// The run that was made without a limit, or another one within the card's capacity where it does not fit there, since
+/// PyTorch empties its cache and tries again before it gives up.
 fn at_capacity(
     first: Simulated,
     request: &RunRequest,
@@ -117,7 +105,7 @@ pub(in crate::app) struct Pair {
     pub(in crate::app) eager: Option<Result<Simulated, Failure>>,
 }
 
-/// Runs `request` as [`run`] does, and beside it as an eager Python module would keep its values: with nothing but the
+/// Runs `request`, and beside it as an eager Python module would keep its values: with nothing but the
 /// lifetimes different, so that its peak can be said too.
 pub(super) fn run_pair(
     checkpoint: &Checkpoint,
@@ -130,20 +118,15 @@ pub(super) fn run_pair(
     // An exported program lets go of every value after its last use, in Python too.
     let differs = request.lifetimes == Lifetimes::TorchScript
         && checkpoint.format() != Format::ExportedProgram;
-    if !differs {
-        let simulated = run(request, gpu, limits, progress, interrupted)?;
-        return Ok(Pair {
-            simulated,
-            eager: None,
-        });
-    }
-    let device = SimulatedRun::unlimited(gpu, limits);
-    let (first, eager) = run_both_lifetimes(request, &device, progress, interrupted)?;
+    let device = SimulatedRun::new(gpu, limits, UNLIMITED_BYTES);
+    let (first, eager) = if differs {
+        let (first, eager) = run_both_lifetimes(request, &device, progress, interrupted)?;
+        (first, Some(eager))
+    } else {
+        (run_on(request, &device, progress, interrupted)?, None)
+    };
     let simulated = at_capacity(first, request, gpu, limits, progress, interrupted)?;
-    Ok(Pair {
-        simulated,
-        eager: Some(eager),
-    })
+    Ok(Pair { simulated, eager })
 }
 
 pub(super) fn panicked() -> Failure {
@@ -162,12 +145,7 @@ pub(in crate::app) fn run_with(
     progress: &mut dyn FnMut(&Progress),
     interrupted: &AtomicBool,
 ) -> Result<Simulated, Failure> {
-    let device = SimulatedRun {
-        gpu,
-        limits,
-        capacity,
-        env: Vec::new(),
-    };
+    let device = SimulatedRun::new(gpu, limits, capacity);
     run_on(request, &device, progress, interrupted)
 }
 
@@ -184,21 +162,19 @@ pub(in crate::app) struct SimulatedRun<'a> {
 }
 
 impl<'a> SimulatedRun<'a> {
-    /// A device with memory for everything.
-    fn unlimited(gpu: &'a GpuPlan, limits: EngineLimits) -> Self {
+    /// A device of so much memory.
+    pub(in crate::app) fn new(gpu: &'a GpuPlan, limits: EngineLimits, capacity: u64) -> Self {
         SimulatedRun {
             gpu,
             limits,
-            capacity: UNLIMITED_BYTES,
+            capacity,
             env: Vec::new(),
         }
     }
 
-    /// How its engine is started for `request`. The libraries must be kept until it runs.
-    fn options(&self, request: &RunRequest) -> Result<(EngineOptions, StandIns), Failure> {
-        let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
-        let mut options = limited_options(self.limits, weights_bytes(request));
-        options.preload = stand_ins.preload();
+    /// How its engine is started for `task`; what is preloaded is not in it.
+    pub(in crate::app) fn options(&self, task: &Task) -> EngineOptions {
+        let mut options = limited_options(self.limits, weights_bytes(task));
         options.env = card_env(&self.gpu.profile, self.capacity);
         options.env.extend(self.env.iter().cloned());
         if let Some(conf) = &self.gpu.alloc_conf {
@@ -206,11 +182,11 @@ impl<'a> SimulatedRun<'a> {
                 .env
                 .push(("PYTORCH_CUDA_ALLOC_CONF".to_owned(), conf.into()));
         }
-        Ok((options, stand_ins))
+        options
     }
 
     /// What its engine is asked.
-    fn task(&self, request: &RunRequest) -> Task {
+    pub(in crate::app) fn task(&self, request: &RunRequest) -> Task {
         let mut request = request.clone();
         request.device = Device::CudaSim;
         request.alloc_conf.clone_from(&self.gpu.alloc_conf);
@@ -235,6 +211,17 @@ fn request_of(task: Task, copy: Option<Task>) -> Request {
     }
 }
 
+/// How an engine is started on such a device. The libraries must be kept until it runs.
+fn started(
+    device: &SimulatedRun<'_>,
+    asked: &Request,
+) -> Result<(EngineOptions, StandIns), Failure> {
+    let stand_ins = StandIns::open().map_err(|error| engine_failure(error.into()))?;
+    let mut options = device.options(&asked.task);
+    options.preload = stand_ins.preload();
+    Ok((options, stand_ins))
+}
+
 /// Runs `request` on such a device, once.
 pub(in crate::app) fn run_on(
     request: &RunRequest,
@@ -242,8 +229,8 @@ pub(in crate::app) fn run_on(
     progress: &mut dyn FnMut(&Progress),
     interrupted: &AtomicBool,
 ) -> Result<Simulated, Failure> {
-    let (options, _stand_ins) = device.options(request)?;
     let asked = request_of(device.task(request), None);
+    let (options, _stand_ins) = started(device, &asked)?;
     let mut collector = Collector::new(progress);
     let outcome = ask(&asked, &options, &mut collector, interrupted);
     simulated(outcome, collector.reader)
@@ -261,8 +248,8 @@ fn run_both_lifetimes(
         lifetimes: Lifetimes::Python,
         ..request.clone()
     };
-    let (options, _stand_ins) = device.options(request)?;
     let asked = request_of(device.task(request), Some(device.task(&eager)));
+    let (options, _stand_ins) = started(device, &asked)?;
     let mut silent = |_: &Progress| {};
     let (mut collector, mut beside) = (Collector::new(progress), Silent::default());
     let outcome = ask_both(&asked, &options, &mut collector, &mut beside, interrupted);
@@ -324,7 +311,10 @@ fn simulated(
 }
 
 /// The model's weights are given memory before and after they are moved, and never read.
-fn weights_bytes(request: &RunRequest) -> u64 {
+fn weights_bytes(task: &Task) -> u64 {
+    let Task::Run(request) = task else {
+        return 0;
+    };
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
     let weights = request.weights.as_deref().map_or(0, size);
     size(&request.file)
@@ -333,7 +323,7 @@ fn weights_bytes(request: &RunRequest) -> u64 {
 }
 
 /// The environment of an engine on a simulated device that is like this card, with so much memory.
-pub(in crate::app) fn card_env(profile: &Profile, capacity: u64) -> Vec<(String, OsString)> {
+fn card_env(profile: &Profile, capacity: u64) -> Vec<(String, OsString)> {
     let measured = profile.measured.as_ref();
     let card = SimulatedDevice {
         name: profile.title.clone().into_owned(),

@@ -3,8 +3,6 @@
 
 #include "common.h"
 
-#include "../cuda_sim/sim.h"
-
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -85,14 +83,12 @@ Function found(void* library, const char* name) {
 // A library that libtorch has opened already.
 void* opened(const char* soname) { return dlopen(soname, RTLD_LAZY | RTLD_NOLOAD); }
 
-static_assert(sizeof(shim_convolution) == sizeof(sim_convolution), "one layout in sim.h and shim.h");
-
 // Workspaces by convolution; a key is the bytes of the description, which has no gaps.
 static_assert(sizeof(sim_convolution) == 4 * sizeof(int) + (4 * 8 + 3 * 6) * sizeof(int64_t), "no gaps");
 using Workspaces = std::unordered_map<std::string, int64_t>;
 
-std::string key(const void* convolution) {
-  return std::string(static_cast<const char*>(convolution), sizeof(sim_convolution));
+std::string key(const sim_convolution* convolution) {
+  return std::string(reinterpret_cast<const char*>(convolution), sizeof *convolution);
 }
 
 Workspaces& workspaces() {
@@ -233,15 +229,15 @@ int shim_cuda_card(shim_card* out, char** error) {
 }
 
 int shim_convolution_run(
-    size_t index, int* known, shim_convolution* out, uint64_t* workspace_bytes, uint64_t* calls, char** error) {
+    size_t index, int* known, sim_convolution* out, uint64_t* workspace_bytes, uint64_t* calls, char** error) {
   return shim::guard(error, [&] {
-    using Run = int (*)(size_t, shim_convolution*, uint64_t*, uint64_t*);
+    using Run = int (*)(size_t, sim_convolution*, uint64_t*, uint64_t*);
     auto run = found<Run>(RTLD_DEFAULT, "inspect_cudnn_record");
     *known = run == nullptr ? -1 : run(index, out, workspace_bytes, calls);
   });
 }
 
-int shim_sim_convolution(const shim_convolution* convolution, uint64_t workspace_bytes, char** error) {
+int shim_sim_convolution(const sim_convolution* convolution, uint64_t workspace_bytes, char** error) {
   return shim::guard(error, [&] {
     using Source = void (*)(sim_conv_workspace_fn, void*);
     auto source = found<Source>(RTLD_DEFAULT, "inspect_cuda_sim_set_conv_workspace");

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../cuda_sim/sim.h" // struct sim_convolution
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -189,16 +191,11 @@ typedef struct shim_card {
 int shim_cuda_card(shim_card* out, char** error);
 
 // ---- convolutions and their workspaces (cuda.cpp)
-// As the stand-ins describe one: struct sim_convolution of cuda_sim/sim.h, here by another name.
-typedef struct shim_convolution {
-  int kind, data_type, spatial_dims, operations;
-  int64_t x[8], w[8], y[8], x_strides[8], stride[6], padding[6], dilation[6];
-} shim_convolution;
 // What the recorder saw run since the start, at `index`: sets `known` to 0 behind the last, and to -1 without recorder.
 int shim_convolution_run(
-    size_t index, int* known, shim_convolution* out, uint64_t* workspace_bytes, uint64_t* calls, char** error);
+    size_t index, int* known, struct sim_convolution* out, uint64_t* workspace_bytes, uint64_t* calls, char** error);
 // From now on the simulated cuDNN asks for so much where this convolution is planned.
-int shim_sim_convolution(const shim_convolution* convolution, uint64_t workspace_bytes, char** error);
+int shim_sim_convolution(const struct sim_convolution* convolution, uint64_t workspace_bytes, char** error);
 
 // ---- the simulated device (cuda.cpp)
 // Whether the stand-in libraries are the ones that are loaded.

@@ -16,9 +16,6 @@
 /* cudnnStatus_t: success, and what is answered where cuDNN is not there to be asked. */
 enum { SUCCESS = 0, NOT_INITIALIZED = 1001 };
 
-/* cudnnBackendAttributeType_t of a workspace. */
-enum { NUMBER = ELEMENT_INT64 };
-
 /* --- the real library --- */
 
 struct cudnn {
@@ -62,8 +59,10 @@ enum { BUCKETS = 4096 };
 static struct pair *pairs[BUCKETS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static struct pair **bucket(const void *theirs) { return &pairs[((uintptr_t)theirs >> 4) % BUCKETS]; }
+
 static struct pair **place(const void *theirs) {
-    struct pair **at = &pairs[((uintptr_t)theirs >> 4) % BUCKETS];
+    struct pair **at = bucket(theirs);
     while (*at && (*at)->theirs != theirs) at = &(*at)->next;
     return at;
 }
@@ -83,10 +82,10 @@ static void forget(const void *theirs) {
 
 static void keep(void *theirs, int type) {
     forget(theirs);
-    struct pair *pair = calloc(1, sizeof *pair);
+    struct pair *pair = calloc(1, sizeof *pair), **first = bucket(theirs);
     if (!pair) return;
-    *pair = (struct pair){theirs, descriptor_new(type), pairs[((uintptr_t)theirs >> 4) % BUCKETS]};
-    pairs[((uintptr_t)theirs >> 4) % BUCKETS] = pair;
+    *pair = (struct pair){theirs, descriptor_new(type), *first};
+    *first = pair;
 }
 
 /* Sets an attribute of ours; descriptors among the elements are replaced by ours. */
@@ -210,7 +209,7 @@ SIM_EXPORT int cudnnBackendExecute(void *handle, void *plan, void *pack) {
     int known = descriptor_convolution(descriptor_linked(ours(plan), PLAN_CONFIG), &convolution);
     pthread_mutex_unlock(&lock);
     int64_t bytes = 0, count = 0;
-    if (known && cudnn->get(plan, PLAN_WORKSPACE, NUMBER, 1, &count, &bytes) == SUCCESS && bytes >= 0) {
+    if (known && cudnn->get(plan, PLAN_WORKSPACE, ELEMENT_INT64, 1, &count, &bytes) == SUCCESS && bytes >= 0) {
         pthread_mutex_lock(&lock);
         note(&convolution, (uint64_t)bytes);
         pthread_mutex_unlock(&lock);
